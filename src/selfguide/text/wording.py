@@ -1,0 +1,23 @@
+"""Pieces of error messages, kept short whatever they are about."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import islice
+
+
+def listed(names: Sequence[str]) -> str:
+    """Names for a message, which a table of a thousand columns must not make a page long."""
+    shown = ", ".join(shortened(name, quote=False) for name in islice(names, 20))
+    return shown + (f" and {len(names) - 20} more" if len(names) > 20 else "")
+
+
+def shortened(value: object, *, quote: bool = True, width: int = 40) -> str:
+    text = repr(value) if quote else str(value)
+    return text if len(text) <= width else text[: width - 3] + "..."
+
+
+def first_line(error: Exception) -> str:
+    """Other people's error messages may be pages long; the first line says most."""
+    lines = str(error).strip().splitlines()
+    return shortened(lines[0], quote=False, width=160).rstrip(".") if lines else type(error).__name__
