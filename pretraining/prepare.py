@@ -1,0 +1,152 @@
+"""Text to token files.
+
+A part is two flat files of little-endian 16-bit numbers: ``NAME.tokens.u16`` holds the token ids without any special
+token, ``NAME.sentences.u16`` one number a sentence: its length in tokens, plus ``LINE`` where it begins a paragraph
+and plus ``DOCUMENT`` where it begins a document. Starts are the running sum of lengths, so nothing else is needed,
+and lengths compress far better than offsets. Files may be packed with xz; the reader takes either.
+"""
+
+from __future__ import annotations
+
+import json
+import lzma
+import os
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from tokenizers import Tokenizer
+
+from .text import documents, fingerprint, sentences
+from .tokenizer import load_tokenizer
+
+DOCUMENT, LINE, LENGTH = 0x8000, 0x4000, 0x3FFF
+TOKENS, SENTENCES = ".tokens.u16", ".sentences.u16"
+HELD_OUT = "held-out"
+
+
+@dataclass
+class _Part:
+    """One part while it is being written; the files grow on disk, not in memory."""
+
+    folder: Path
+    name: str
+    tokens: int = 0
+    sentences: int = 0
+    documents: int = 0
+    _handles: list[Any] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self._handles = [(self.folder / (self.name + end)).open("wb") for end in (TOKENS, SENTENCES)]
+
+    def add(self, ids: np.ndarray, marks: np.ndarray) -> None:
+        self._handles[0].write(ids.astype("<u2").tobytes())
+        self._handles[1].write(marks.astype("<u2").tobytes())
+        self.tokens += len(ids)
+        self.sentences += len(marks)
+        self.documents += 1
+
+    def close(self) -> None:
+        for handle in self._handles:
+            handle.close()
+
+
+def _batches(text: Path, size: int) -> Iterator[list[list[list[str]]]]:
+    """Documents as lists of paragraphs of sentences, in groups large enough to keep the tokenizer's threads busy."""
+    group: list[list[list[str]]] = []
+    held = 0
+    for paragraphs in documents(text):
+        group.append([sentences(p) for p in paragraphs])
+        held += sum(len(p) for p in paragraphs)
+        if held >= size:
+            yield group
+            group, held = [], 0
+    if group:
+        yield group
+
+
+def encode_document(tokenizer_ids: list[list[int]], firsts: list[bool]) -> tuple[np.ndarray, np.ndarray]:
+    """Join the ids of a document's sentences and mark where lines and the document begin."""
+    ids: list[int] = []
+    marks: list[int] = []
+    pending = DOCUMENT | LINE
+    for sentence, first in zip(tokenizer_ids, firsts, strict=True):
+        if first:
+            pending |= LINE
+        for begin in range(0, len(sentence), LENGTH):  # longer than 16,383 tokens: never in prose, but never wrong
+            piece = sentence[begin : begin + LENGTH]
+            ids.extend(piece)
+            marks.append(len(piece) | pending)
+            pending = 0
+    return np.asarray(ids, dtype=np.uint16), np.asarray(marks, dtype=np.uint16)
+
+
+def prepare(
+    text: Path, tokenizer_folder: Path, out: Path, *, parts: int = 3, held_out: float = 0.003, pack: bool = True
+) -> dict[str, Any]:
+    """Tokenise a folder of text into ``parts`` parts of equal size and a held-out one; return what was written."""
+    tokenizer: Tokenizer = load_tokenizer(tokenizer_folder)
+    if tokenizer.get_vocab_size() > 0xFFFF:
+        raise ValueError("the vocabulary does not fit 16 bits")
+    out.mkdir(parents=True, exist_ok=True)
+    written = [_Part(out, f"part-{i}") for i in range(parts)]
+    apart = _Part(out, HELD_OUT)
+    for group in _batches(text, 8_000_000):
+        flat = [s for document in group for paragraph in document for s in paragraph]
+        encoded = iter(tokenizer.encode_batch_fast(flat, add_special_tokens=False))
+        for document in group:
+            ids = [next(encoded).ids for paragraph in document for _ in paragraph]
+            firsts = [place == 0 for paragraph in document for place in range(len(paragraph))]
+            tokens, marks = encode_document(ids, firsts)
+            if not len(tokens):
+                continue
+            whole = [" ".join(paragraph) for paragraph in document]
+            target = apart if fingerprint(whole) < held_out else min(written, key=lambda part: part.tokens)
+            target.add(tokens, marks)
+    if not apart.documents:  # a small text may leave nothing to the hash, and training needs something to look at
+        raise ValueError("no document fell into the held-out part: raise --held-out or give more text")
+    for part in [*written, apart]:
+        part.close()
+    names = [part.name + end for part in [*written, apart] for end in (TOKENS, SENTENCES)]
+    if pack:
+        with ThreadPoolExecutor(max_workers=min(2, os.cpu_count() or 1)) as pool:
+            list(pool.map(lambda name: pack_file(out / name), names))
+    summary: dict[str, Any] = {
+        p.name: {"tokens": p.tokens, "sentences": p.sentences, "documents": p.documents, "bytes": _size(out, p.name)}
+        for p in [*written, apart]
+    }
+    (out / "parts.json").write_text(json.dumps(summary, indent=1) + "\n", encoding="utf-8")
+    return summary
+
+
+def pack_file(path: Path) -> Path:
+    """Replace a file by its xz form. Two-byte alignment is told to the compressor: it is worth some per cent."""
+    packed = path.with_name(path.name + ".xz")
+    filters = [{"id": lzma.FILTER_LZMA2, "preset": 3, "lc": 3, "lp": 1, "pb": 1}]
+    with path.open("rb") as source, lzma.open(packed, "wb", format=lzma.FORMAT_XZ, filters=filters) as sink:
+        while block := source.read(1 << 22):
+            sink.write(block)
+    path.unlink()
+    return packed
+
+
+def _size(folder: Path, name: str) -> int:
+    return sum(p.stat().st_size for p in folder.glob(name + ".*"))
+
+
+def read_numbers(folder: Path, name: str) -> np.ndarray:
+    """A 16-bit file of a part, packed or plain."""
+    plain, packed = folder / name, folder / (name + ".xz")
+    raw = plain.read_bytes() if plain.exists() else lzma.decompress(packed.read_bytes())
+    return np.frombuffer(raw, dtype="<u2")
+
+
+def part_names(folder: Path) -> list[str]:
+    """The training parts of a folder: whatever is there."""
+    names = {p.name.split(".")[0] for p in folder.glob("part-*" + TOKENS + "*")}
+    if not names:
+        raise FileNotFoundError(f"no part-*{TOKENS}[.xz] in {folder}")
+    return sorted(names)

@@ -1,0 +1,224 @@
+"""The training loop: wall-clock budget, checkpoints, learning curve, held-out loss."""
+
+from __future__ import annotations
+
+import json
+import math
+import signal
+import time
+import warnings
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from .config import Settings, Shape
+from .convert import export, from_stock, read_export
+from .data import Batcher, held_out_batches, load_corpus
+from .model import MaskedLM, Packed, try_compile
+
+CHECKPOINT = "checkpoint.pt"
+RESULTS = "results.jsonl"
+
+
+def record(out: Path, row: dict[str, Any], *, quiet: bool = False) -> None:
+    """Append a row to the results and print it."""
+    out.mkdir(parents=True, exist_ok=True)
+    with (out / RESULTS).open("a", encoding="utf-8") as handle:
+        handle.write(json.dumps(row) + "\n")
+    if not quiet:
+        print(json.dumps(row), flush=True)
+
+
+def rate_factor(step: int, spent: float, *, warmup: int, decay: float) -> float:
+    """The rate as a share of its peak: a linear rise over steps, flat, a linear fall over the spent budget (0 to 1)."""
+    rise = min(1.0, (step + 1) / warmup) if warmup else 1.0
+    fall = min(1.0, max(0.0, 1.0 - spent) / decay) if decay else 1.0
+    return min(rise, fall)
+
+
+def optimiser(model: nn.Module, settings: Settings, device: torch.device) -> torch.optim.AdamW:
+    """AdamW with weight decay on matrices alone (norms and biases are vectors)."""
+    matrices = [p for p in model.parameters() if p.ndim > 1]
+    vectors = [p for p in model.parameters() if p.ndim <= 1]
+    groups = [{"params": matrices, "weight_decay": settings.weight_decay}, {"params": vectors, "weight_decay": 0.0}]
+    betas = (settings.beta1, settings.beta2)
+    return torch.optim.AdamW(groups, lr=settings.lr, betas=betas, eps=settings.eps, fused=device.type == "cuda")
+
+
+def train_step(
+    model: MaskedLM, optim: torch.optim.Optimizer, batch: tuple[Packed, Tensor, Tensor], lr: float, clip: float
+) -> Tensor:
+    """One update; the loss stays on the device."""
+    loss = model.loss(*batch)
+    loss.backward()
+    nn.utils.clip_grad_norm_(model.parameters(), clip)
+    for group in optim.param_groups:
+        group["lr"] = lr
+    optim.step()
+    optim.zero_grad(set_to_none=True)
+    return loss.detach()
+
+
+def make_ready(model: MaskedLM, batch: tuple[Packed, Tensor, Tensor], compile_parts: bool) -> None:
+    """Try the attention kernel, then the compiler, on one batch each; fall back rather than lose the run."""
+
+    def probe() -> None:
+        model.loss(*batch).backward()
+        model.zero_grad(set_to_none=True)
+
+    if model.attention == "varlen":
+        try:
+            probe()
+        except Exception as error:  # an old PyTorch, a card without the kernel, a CPU
+            warnings.warn(f"varlen attention failed, using sdpa: {type(error).__name__}: {error}", stacklevel=2)
+            model.attention = "sdpa"
+            model.zero_grad(set_to_none=True)
+    if compile_parts:
+        began = time.monotonic()
+        if try_compile(model, probe):
+            print(f"compiled in {time.monotonic() - began:.1f} s", flush=True)
+        model.zero_grad(set_to_none=True)
+
+
+@torch.no_grad()
+def held_out_loss(model: MaskedLM, batches: list[tuple[Packed, Tensor, Tensor]]) -> float:
+    """Mean loss over the hidden tokens of fixed batches (eager: its shapes are its own)."""
+    total = sum(float(model.loss(*batch, eager=True)) * len(batch[2]) for batch in batches)
+    return total / max(1, sum(len(batch[2]) for batch in batches))
+
+
+class Run:
+    """A training run with everything it has to keep."""
+
+    def __init__(
+        self, data: Path, tokenizer: Path, out: Path, settings: Settings, shape: Shape, device: torch.device,
+        *, init: Path | None = None, resume: bool = False,
+    ) -> None:  # fmt: skip
+        self.began = time.monotonic()
+        self.tokenizer, self.out, self.settings, self.device = tokenizer, out, settings, device
+        self.step, self.before, self.scale, self.stopping = 0, 0.0, 1.0, False
+        torch.manual_seed(settings.seed)
+        torch.set_float32_matmul_precision("high")
+        half = torch.bfloat16 if device.type == "cuda" else torch.float32
+        state: dict[str, Any] | None = None
+        if resume:
+            state = torch.load(out / CHECKPOINT, map_location="cpu", weights_only=True)
+            shape = Shape(**state["shape"])
+        former = read_export(init) if init and not resume else None
+        if former:
+            shape = former[0]
+        self.model = MaskedLM(shape, attention=settings.attention, dtype=half)
+        if former:
+            from_stock(self.model, former[1], former[2])
+        self.model.to(device)
+        self.optim = optimiser(self.model, settings, device)
+        if state:
+            self._load(state)
+        corpus = load_corpus(data, device)
+        # A resumed run must not draw what it has seen: the seed moves with the step.
+        seed = settings.seed * 1_000_003 + self.step
+        self.batcher = Batcher(corpus, settings, vocab=shape.vocab, positions=shape.positions, seed=seed)
+        apart = load_corpus(data, device, held_out=True)
+        sizes = [n for n in (128, 32) if n <= shape.positions]
+        self.apart = {n: held_out_batches(apart, n, vocab=shape.vocab, limit=260_000) for n in sizes}
+        make_ready(self.model, self.batcher.draw(), settings.compile)
+        batcher = self.batcher
+        self._record({
+            "kind": "start", "settings": asdict(settings), "shape": asdict(shape), "device": str(device),
+            "torch": torch.__version__, "attention": self.model.attention, "corpus_tokens": corpus.tokens.shape[0],
+            "sentences": corpus.starts.shape[0] - 1, "short_sequences": batcher.shorts, "masked": batcher.masked,
+            "held_out_sequences": {n: sum(int(b[0].sequence[-1]) + 1 for b in v) for n, v in self.apart.items()},
+        })  # fmt: skip
+
+    def _record(self, row: dict[str, Any]) -> None:
+        record(self.out, {"step": self.step, "seconds": round(self.elapsed(), 1), **row})
+
+    def elapsed(self) -> float:
+        """Seconds since the first start, loading and compiling included, time between runs left out."""
+        return self.before + time.monotonic() - self.began
+
+    def spent(self) -> float:
+        """The share of the budget that is used up."""
+        settings = self.settings
+        return self.step / settings.steps if settings.steps else self.elapsed() / (60 * settings.minutes)
+
+    def save(self) -> None:
+        """Everything ``--resume`` needs, replaced in one stroke."""
+        state = {
+            "model": self.model.state_dict(), "optimiser": self.optim.state_dict(), "shape": asdict(self.model.shape),
+            "step": self.step, "seconds": self.elapsed(), "scale": self.scale,
+        }  # fmt: skip
+        self.out.mkdir(parents=True, exist_ok=True)
+        torch.save(state, self.out / (CHECKPOINT + ".partial"))
+        (self.out / (CHECKPOINT + ".partial")).replace(self.out / CHECKPOINT)
+
+    def _load(self, state: dict[str, Any]) -> None:
+        self.model.load_state_dict(state["model"])
+        self.optim.load_state_dict(state["optimiser"])
+        self.step, self.before, self.scale = state["step"], state["seconds"], state["scale"]
+
+    def evaluate(self) -> dict[str, float]:
+        values = {f"loss_{n}": round(held_out_loss(self.model, b), 4) for n, b in self.apart.items() if b}
+        self._record({"kind": "held-out", **values})
+        return values
+
+    def _recover(self) -> None:
+        """After a loss that is not finite: back to the checkpoint, with half the rate. Time goes on."""
+        if not (self.out / CHECKPOINT).exists() or self.scale < 0.2:
+            raise FloatingPointError("the loss is not finite and there is no checkpoint to go back to: lower --lr")
+        spent = self.elapsed()
+        self._load(torch.load(self.out / CHECKPOINT, map_location="cpu", weights_only=True))
+        self.before = spent - (time.monotonic() - self.began)
+        self.scale /= 2
+        self._record({"kind": "recovered", "scale": self.scale})
+
+    def _stop(self, *_: object) -> None:
+        self.stopping = True
+
+    def train(self) -> dict[str, float]:
+        """Train until the budget is spent or a signal comes, then save, evaluate and export."""
+        settings = self.settings
+        former = {s: signal.signal(s, self._stop) for s in (signal.SIGTERM, signal.SIGINT)}
+        try:
+            return self._loop(settings)
+        finally:
+            for number, handler in former.items():
+                signal.signal(number, handler)
+
+    def _loop(self, settings: Settings) -> dict[str, float]:
+        running = torch.zeros((), device=self.device)
+        logged, looked, saved = (self.step, self.elapsed()), self.elapsed(), self.elapsed()
+        while not self.stopping and (spent := self.spent()) < 1.0:
+            factor = rate_factor(self.step, spent, warmup=settings.warmup, decay=settings.decay)
+            lr = settings.lr * self.scale * factor
+            running += train_step(self.model, self.optim, self.batcher.draw(), lr, settings.clip)
+            self.step += 1
+            if self.step % settings.log_every:
+                continue
+            loss, now = float(running) / (self.step - logged[0]), self.elapsed()  # the one wait for the device
+            running.zero_()
+            speed = (self.step - logged[0]) * settings.tokens / (now - logged[1])
+            logged = (self.step, now)
+            self._record({
+                "kind": "curve", "tokens": self.step * settings.tokens, "loss": round(loss, 4), "lr": round(lr, 8),
+                "tokens_per_second": round(speed),
+            })  # fmt: skip
+            if not math.isfinite(loss):
+                self._recover()
+            elif now - saved >= 60 * settings.save_minutes:
+                self.save()
+                saved = self.elapsed()
+            if now - looked >= 60 * settings.eval_minutes:
+                self.evaluate()
+                looked = self.elapsed()
+            logged = (self.step, self.elapsed())
+        values = self.evaluate()
+        if not all(math.isfinite(v) for v in values.values()):
+            raise FloatingPointError("the weights went bad after the last checkpoint: resume from it")
+        size = export(self.model, self.tokenizer, self.out)
+        self._record({"kind": "end", "tokens": self.step * settings.tokens, "bytes": size, "stopped": self.stopping})
+        self.save()
+        return values
