@@ -1,0 +1,42 @@
+"""selfguide: raw sentences and a pre-trained Transformer in, a sentence encoder out. No labels, no pairs.
+
+>>> import selfguide
+>>> encoder = selfguide.train("mini", "notes.txt", method="sg-opt")   # doctest: +SKIP
+>>> selfguide.encode(encoder, ["How do I reset my password?"])        # doctest: +SKIP
+
+The names below are loaded when first used, so that importing the package stays quick.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from selfguide.encoders import load_encoder
+    from selfguide.encoding import encode
+    from selfguide.errors import SelfguideError
+    from selfguide.methods.self_guided import SelfGuidedLoss
+    from selfguide.runs import train
+
+__version__ = "0.1.0"
+
+__all__ = ["SelfGuidedLoss", "SelfguideError", "encode", "load_encoder", "train"]
+
+_WHERE = {
+    "SelfGuidedLoss": "selfguide.methods.self_guided",
+    "SelfguideError": "selfguide.errors",
+    "encode": "selfguide.encoding",
+    "load_encoder": "selfguide.encoders",
+    "train": "selfguide.runs",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _WHERE:
+        raise AttributeError(f"module 'selfguide' has no attribute {name!r}")
+    return getattr(import_module(_WHERE[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted([*__all__, "__version__"])

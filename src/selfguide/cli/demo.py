@@ -1,0 +1,23 @@
+"""``selfguide demo``: what ``make demo`` runs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from selfguide.cli import options as shared
+
+
+def demo(
+    encoder: shared.Encoder = "mini",
+    output: Annotated[
+        Path, typer.Option("--output", "-o", help="Folder for the tuned encoder (replaced if it is there).")
+    ] = Path("demo-output"),
+    seed: Annotated[int, typer.Option(help="Everything random comes from it.")] = 1,
+) -> None:
+    """Tune the embedded encoder on the embedded sentences with SG-OPT, and show before and after."""
+    from selfguide.demo import run_demo
+
+    run_demo(encoder, output, seed)

@@ -1,0 +1,73 @@
+"""``selfguide encode``."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from selfguide.cli import options as shared
+
+
+def encode(
+    text: Annotated[
+        list[str], typer.Argument(help="Files, globs, - for standard input, or hf:owner/name.", show_default=False)
+    ],
+    encoder: shared.Encoder = "mini",
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "--output",
+            "-o",
+            help=".npy, .parquet or .jsonl; without it, JSON lines to standard output.",
+            show_default=False,
+        ),
+    ] = None,
+    pooling: Annotated[
+        str | None,
+        typer.Option(help="cls, mean, max, last2 or first-last; empty: the encoder's own.", show_default=False),
+    ] = None,
+    layer: Annotated[
+        int | None, typer.Option(help="Take this layer (0: embedding layer, -1: last).", show_default=False)
+    ] = None,
+    batch_size: Annotated[int, typer.Option(help="Sentences a forward pass.", min=1)] = 64,
+    normalise: Annotated[bool, typer.Option("--normalise", help="Scale each vector to length 1.")] = False,
+    max_length: Annotated[int | None, typer.Option(help="Tokens a sentence is cut to.", show_default=False)] = None,
+    device: shared.Device = "auto",
+    column: shared.Column = None,
+    field: shared.Field = None,
+    replace_bad_utf8: shared.ReplaceBadUtf8 = False,
+    quiet: shared.Quiet = False,
+) -> None:
+    """Turn sentences into vectors, one a line of the input and in its order, in constant memory.
+
+    **Examples**
+
+        selfguide encode notes.txt --encoder notes-encoder --output notes.npy
+
+        cat notes.txt | selfguide encode - > notes.jsonl
+    """
+    from selfguide.reporting import Reporter
+    from selfguide.text import Sentences, TextOptions
+
+    cleaning = TextOptions(
+        column=column,
+        field=field,
+        keep_duplicates=True,
+        keep_blank=True,
+        long_lines="cut",
+        on_bad_utf8="replace" if replace_bad_utf8 else "error",
+    )
+    sentences = Sentences(text, cleaning)
+
+    from selfguide.encoders import load_encoder
+    from selfguide.encoding import encode_to_file
+
+    reporter = Reporter(quiet=quiet)
+    model = load_encoder(encoder, pooling, layer, max_length, None if device == "auto" else device)
+    target = output if output is not None else sys.stdout
+    count = encode_to_file(model, sentences, target, batch_size=batch_size, normalise=normalise, reporter=reporter)
+    if output is not None:
+        reporter.note(f"{count:,} sentences x {model.get_embedding_dimension()} numbers written to {output}")

@@ -1,0 +1,49 @@
+"""``selfguide methods``."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+
+def methods(
+    name: Annotated[str | None, typer.Argument(help="Show this method's options.", show_default=False)] = None,
+) -> None:
+    """List the methods, or explain one.
+
+    **Examples**
+
+        selfguide methods
+
+        selfguide methods sg-opt
+    """
+    from rich.console import Console
+    from rich.table import Table
+
+    from selfguide.methods.registry import METHODS, entry, method_class
+
+    console = Console()
+    if name is None:
+        table = Table("method", "family", "labels", "at inference", "what it does", box=None, padding=(0, 2, 0, 0))
+        for item in METHODS:
+            labels = "needed" if item.needs_labels else "none"
+            table.add_row(item.name, item.family, labels, item.inference_cost, f"{item.summary} ({item.reference})")
+        console.print(table)
+        console.print("`selfguide methods NAME` shows a method's options.")
+        return
+
+    from selfguide.cli.options import documented_options
+
+    item = entry(name)
+    cls = method_class(name)
+    console.print(f"[bold]{item.name}[/bold]: {item.summary}. {item.reference}.")
+    table = Table("option", "default", "meaning", box=None, padding=(0, 2, 0, 0))
+    for flag, default, meaning in documented_options(cls.Options, skip=item.preset):
+        table.add_row(flag, default, meaning)
+    console.print(table)
+    table = Table("training setting", "default", "meaning", box=None, padding=(0, 2, 0, 0))
+    changed = {field: str(getattr(cls.defaults, field)) for field in cls.defaults.__dataclass_fields__}
+    for flag, _, meaning in documented_options(type(cls.defaults)):
+        table.add_row(flag, changed[flag[2:].replace("-", "_")], meaning)
+    console.print(table)

@@ -1,0 +1,123 @@
+"""The demonstration: tune on the embedded sentences, show before and after on the embedded pairs.
+
+The pairs are a demonstration, not a benchmark (see ``resources/demo/README.md``): the dev half chooses the checkpoint, the
+test half is what the table shows.
+"""
+
+from __future__ import annotations
+
+import time
+from importlib import resources
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from scipy.stats import spearmanr
+
+from selfguide.encoders import load_encoder
+from selfguide.encoding import cosine, encode
+from selfguide.reporting import Reporter
+from selfguide.runs import RunConfig, run
+from selfguide.text.pairs import Pairs, read_pairs
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+    from sentence_transformers import SentenceTransformer
+
+# Questions a reader can judge at a glance: the nearest sentence before and after tells the story better than a number.
+QUERIES = (
+    "The flight was cancelled because of the storm.",
+    "How can I get my money back for a damaged parcel?",
+    "The company cut hundreds of jobs after a weak quarter.",
+    "Take the tablets with food to avoid an upset stomach.",
+)
+
+
+def demo_file(name: str) -> Path:
+    """A file of the embedded demonstration data."""
+    return Path(str(resources.files("selfguide"))) / "resources" / "demo" / name
+
+
+def demo_sentences() -> list[str]:
+    """The embedded sentences."""
+    return demo_file("sentences.txt").read_text(encoding="utf-8").splitlines()
+
+
+def demo_pairs(split: str) -> Pairs:
+    """The embedded graded pairs: ``"dev"`` or ``"test"``."""
+    return read_pairs(demo_file(f"pairs-{split}.tsv"))
+
+
+def spearman(encoder: SentenceTransformer, pairs: Pairs) -> float:
+    """Spearman × 100 of cosine and grade."""
+    cosines = cosine(
+        encode(encoder, pairs.first, show_progress=False), encode(encoder, pairs.second, show_progress=False)
+    )
+    return 100 * float(spearmanr(cosines, pairs.scores).statistic)
+
+
+def run_demo(encoder: str, output: Path, seed: int) -> dict[str, float]:
+    """Do the demonstration and print it; returns the table."""
+    from rich.console import Console
+
+    console = Console(highlight=False)
+    started = time.monotonic()
+    pairs, sentences = demo_pairs("test"), demo_sentences()
+    counts = f"{len(sentences):,} sentences without labels; {len(pairs.scores)} graded pairs to check with"
+    console.print(f"Encoder [bold]{encoder}[/bold]; {counts}.")
+    before = {pooling: load_encoder(encoder, pooling=pooling) for pooling in ("cls", "mean")}
+    table = {f"{name}, untuned": spearman(model, pairs) for name, model in before.items()}
+    config = RunConfig(
+        text=(str(demo_file("sentences.txt")),),
+        encoder=encoder,
+        training={"seed": seed, "dev_every": 100},
+        dev=str(demo_file("pairs-dev.tsv")),
+    )
+    console.print("Tuning its [CLS] vector with SG-OPT (self-guided contrastive learning) ...", markup=False)
+    tuned, record = run(config, output, Reporter(), overwrite=True)
+    table["cls, tuned with SG-OPT"] = spearman(tuned, pairs)
+    _show_table(console, table, len(pairs.scores))
+    _show_neighbours(console, sentences, before["mean"], tuned)
+    console.print(
+        f"{record.steps} steps at {record.sentences_per_second:.0f} sentences/s, {time.monotonic() - started:.0f} s in all. "
+        f"The encoder is in [bold]{output}[/bold], a plain sentence-transformers folder."
+    )
+    console.print("\nNext:")
+    for line in (
+        "selfguide train your-sentences.txt              tune on text of your own",
+        f'selfguide similarity "a late train" "the train has a delay" --encoder {output}',
+        f"selfguide encode your-sentences.txt --encoder {output} --output vectors.npy",
+        "selfguide methods                               what else there is",
+    ):
+        console.print("  " + line, markup=False)
+    return table
+
+
+def _show_table(console: Any, table: dict[str, float], count: int) -> None:
+    from rich.table import Table
+
+    best = max(table.values())
+    shown = Table("sentence vector", "Spearman x 100", title=f"{count} graded pairs (test half)", title_justify="left")
+    for name, score in table.items():
+        cell = f"{score:.1f}"
+        shown.add_row(
+            name.replace("cls", "[CLS]").replace("[", r"\["), f"[bold]{cell}[/bold]" if score == best else cell
+        )
+    console.print(shown)
+
+
+def _show_neighbours(
+    console: Any, sentences: list[str], before: SentenceTransformer, after: SentenceTransformer
+) -> None:
+    console.print("Nearest of the embedded sentences, before (mean) and after (tuned \\[CLS]):")
+    sentences = sentences[::4]  # a quarter is enough to show it, and keeps the demonstration short
+    nearest = [_nearest(encode(model, [*QUERIES, *sentences], normalise=True)) for model in (before, after)]
+    for query, old, new in zip(QUERIES, *nearest, strict=True):
+        console.print(f"  [bold]{query}[/bold]")
+        console.print(f"    before  {sentences[old]}", markup=False)
+        console.print(f"    after   {sentences[new]}", markup=False)
+
+
+def _nearest(vectors: NDArray[np.float32]) -> list[int]:
+    queries, others = vectors[: len(QUERIES)], vectors[len(QUERIES) :]
+    return [int(row) for row in (queries @ others.T).argmax(axis=1)]

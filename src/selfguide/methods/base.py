@@ -1,0 +1,69 @@
+"""What a method is: options, and ``fit(encoder, text, run) -> SentenceTransformer``."""
+
+from __future__ import annotations
+
+import typing
+from abc import ABC, abstractmethod
+from dataclasses import asdict, fields
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from selfguide.errors import UsageError
+from selfguide.settings import TrainingSettings
+from selfguide.training import FitContext, TrainingOutcome, fine_tune
+
+if TYPE_CHECKING:
+    from sentence_transformers import SentenceTransformer
+    from torch import nn
+
+    from selfguide.methods.registry import MethodEntry
+
+
+class Method(ABC):
+    """A way to make a sentence encoder of an encoder and unlabelled text.
+
+    A subclass names its ``Options`` (a frozen dataclass whose fields are documented and checked) and may change
+    ``defaults``, the training settings it starts from.
+    """
+
+    Options: ClassVar[type[Any]]
+    defaults: ClassVar[TrainingSettings] = TrainingSettings()
+    citation: ClassVar[str] = ""
+
+    def __init__(self, entry: MethodEntry, options: dict[str, Any]) -> None:
+        self.entry = entry
+        known = {field.name for field in fields(self.Options)} - set(entry.preset)
+        for name in options:
+            if name not in known:
+                raise UsageError(
+                    f"The method {entry.name} has no option {name!r}; it takes {', '.join(sorted(known))} "
+                    f"(`selfguide methods {entry.name}` explains them)."
+                )
+        self.options = self.Options(**{**entry.preset, **options})
+
+    def describe_options(self) -> dict[str, Any]:
+        """The options as plain values, for ``run.json``; what the method's name fixes is left out."""
+        return {name: value for name, value in asdict(self.options).items() if name not in self.entry.preset}
+
+    @abstractmethod
+    def fit(self, encoder: SentenceTransformer, context: FitContext) -> TrainingOutcome:
+        """Make the sentence encoder."""
+
+
+class TuningMethod(Method):
+    """A method that fine-tunes: it prepares a student and gives a loss; the training path is everyone's."""
+
+    @abstractmethod
+    def student(self, encoder: SentenceTransformer) -> SentenceTransformer:
+        """The encoder to be tuned: its pooling chosen, what must not move frozen."""
+
+    @abstractmethod
+    def loss(self, student: SentenceTransformer) -> nn.Module:
+        """A sentence-transformers loss over the student."""
+
+    def fit(self, encoder: SentenceTransformer, context: FitContext) -> TrainingOutcome:
+        return fine_tune(self.student(encoder), self.loss, context)
+
+
+def option_types(options: type[Any]) -> dict[str, Any]:
+    """The type of each option, resolved, so that the command line can turn words into values."""
+    return typing.get_type_hints(options)
