@@ -164,14 +164,26 @@ def freeze_unused(encoder: SentenceTransformer) -> None:
         pooler.requires_grad_(False)
 
 
+def _check_device(device: str | None) -> None:
+    if device is None or device == "cpu":
+        return
+    there = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
+    kind = device.partition(":")[0]
+    if kind not in there:
+        raise UsageError(f"There is no device {device!r}; choose cpu, cuda or mps.")
+    if not there[kind]:
+        raise UsageError(f"There is no {kind.upper()} device here; leave --device out, or say --device cpu.")
+
+
 def _load(name: str, device: str | None) -> SentenceTransformer:
+    _check_device(device)
     path = mini_folder() if name == MINI else Path(name)
     if path.exists() and not path.is_dir():
         raise SelfguideError(f"{name} is a file; an encoder is a folder with a config.json, a hub name, or 'mini'.")
     if path.is_dir() and not (path / "config.json").is_file() and not (path / "modules.json").is_file():
         raise SelfguideError(f"The folder {name} holds no encoder: there is no config.json or modules.json in it.")
     target = str(path) if path.is_dir() else name
-    with _quiet_libraries():
+    with quiet_libraries():
         try:
             # fp32 always: a folder saved in fp16 would otherwise be trained in fp16.
             encoder = SentenceTransformer(target, device=device, model_kwargs={"dtype": torch.float32})
@@ -233,7 +245,7 @@ def _evaluating(model: nn.Module) -> Iterator[None]:
 
 
 @contextmanager
-def _quiet_libraries() -> Iterator[None]:
+def quiet_libraries() -> Iterator[None]:
     """Keep the libraries' own notes about unused heads and missing hubs out of the user's terminal."""
     import logging
 

@@ -18,14 +18,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from selfguide import __version__
-from selfguide.encoders import load_encoder, with_pooling
+from selfguide.encoders import load_encoder, quiet_libraries, with_pooling
 from selfguide.errors import InterruptedRun, SelfguideError, UsageError
 from selfguide.methods import registry
 from selfguide.reporting import Reporter, is_main_process
 from selfguide.settings import TrainingSettings
 from selfguide.text import Sentences, TextOptions, open_text
 from selfguide.text.pairs import Pairs, read_pairs
-from selfguide.training import DEV_METRIC, FitContext, TrainingOutcome
+from selfguide.training import DEV_METRIC, FitContext, TrainingOutcome, runs_on_cpu
 
 if TYPE_CHECKING:
     from datasets import Dataset
@@ -156,7 +156,7 @@ def run(
 ) -> tuple[SentenceTransformer, RunRecord]:
     """Do a run; see :func:`train`. ``sentences`` and ``encoder`` stand in for what the configuration only names."""
     config = config.resolved()
-    with _work_folder(config, output, overwrite, resume, reporter) as work:
+    with _work_folder(config, output, overwrite, resume, reporter) as work, quiet_libraries():
         started = time.monotonic()
         record = RunRecord(config)
         settings = TrainingSettings(**config.training)
@@ -164,7 +164,7 @@ def run(
         if not (work / "text.json").is_file() and sentences is None:
             sentences = _open_named_text(config)
         student = _own_copy(encoder) if encoder is not None else load_encoder(config.encoder, device=_device(settings))
-        text, record.text = _prepare_text(work, sentences, reporter)
+        text, record.text = _prepare_text(work, sentences, settings, reporter)
         record.seconds["text"] = time.monotonic() - started
         _check_text(text, student, settings, reporter)
         evaluator = _evaluator(dev_pairs, settings) if dev_pairs else None
@@ -190,7 +190,7 @@ def _work_folder(
     final, work = Path(output), partial_folder(output)
     if is_main_process():
         _claim(final, work, config, overwrite, resume)
-    _wait_for_everyone()
+    _wait_for_everyone(TrainingSettings(**config.training))
     try:
         yield work
     except InterruptedRun as error:
@@ -259,7 +259,9 @@ def _open_named_text(config: RunConfig) -> Sentences:
     return Sentences(config.text, TextOptions(**config.text_options))
 
 
-def _prepare_text(work: Path, sentences: Sentences | None, reporter: Reporter) -> tuple[Dataset, dict[str, Any]]:
+def _prepare_text(
+    work: Path, sentences: Sentences | None, settings: TrainingSettings, reporter: Reporter
+) -> tuple[Dataset, dict[str, Any]]:
     """The cleaned text as a memory-mapped dataset, and its summary; a resumed run finds both in its folder."""
     from datasets import Dataset
 
@@ -277,7 +279,7 @@ def _prepare_text(work: Path, sentences: Sentences | None, reporter: Reporter) -
         fresh = summary_file.with_suffix(".tmp")
         fresh.write_text(json.dumps(summary, indent=2), encoding="utf-8")
         fresh.replace(summary_file)
-    _wait_for_everyone()
+    _wait_for_everyone(settings)
     return Dataset.from_file(str(arrow)), json.loads(summary_file.read_text(encoding="utf-8"))
 
 
@@ -392,7 +394,7 @@ def _finish(
             shutil.rmtree(final)
         finished.rename(final)
         shutil.rmtree(work, ignore_errors=True)
-    _wait_for_everyone()
+    _wait_for_everyone(TrainingSettings(**record.config.training))
 
 
 def _own_copy(encoder: SentenceTransformer) -> SentenceTransformer:
@@ -405,14 +407,14 @@ def _device(settings: TrainingSettings) -> str | None:
     return None if settings.device == "auto" else settings.device
 
 
-def _wait_for_everyone() -> None:
+def _wait_for_everyone(settings: TrainingSettings) -> None:
     """Under torchrun or accelerate, wait for the other processes; alone, do nothing."""
     import os
 
     if int(os.environ.get("WORLD_SIZE", "1")) > 1:
         from accelerate import PartialState
 
-        PartialState().wait_for_everyone()
+        PartialState(cpu=runs_on_cpu(settings)).wait_for_everyone()
 
 
 def _versions() -> dict[str, str]:

@@ -316,9 +316,7 @@ class _StopOnSignal(TrainerCallback):
 
 def _arguments(context: FitContext) -> SentenceTransformerTrainingArguments:
     settings = context.settings
-    cpu = settings.device == "cpu" or (settings.device == "auto" and not _accelerated())
-    if settings.device.startswith("cuda") and not torch.cuda.is_available():
-        raise UsageError("There is no CUDA device here; leave --device out or say --device cpu.")
+    cpu = runs_on_cpu(settings)
     precision = settings.precision
     if precision == "auto":
         precision = "bf16" if not cpu and torch.cuda.is_available() and torch.cuda.is_bf16_supported() else "fp32"
@@ -357,8 +355,10 @@ def _arguments(context: FitContext) -> SentenceTransformerTrainingArguments:
     return arguments
 
 
-def _accelerated() -> bool:
-    return torch.cuda.is_available() or torch.backends.mps.is_available()
+def runs_on_cpu(settings: TrainingSettings) -> bool:
+    """Whether training happens on the CPU: asked for, or nothing else there."""
+    accelerated = torch.cuda.is_available() or torch.backends.mps.is_available()
+    return settings.device == "cpu" or (settings.device == "auto" and not accelerated)
 
 
 def _last_loss(state: TrainerState) -> float | None:
