@@ -18,11 +18,12 @@ from safetensors.torch import load_file
 from sentence_transformers import SentenceTransformer
 
 import selfguide
+from selfguide.configuration import RunConfig
 from selfguide.encoders import load_encoder, with_pooling
 from selfguide.errors import SelfguideError, UsageError
 from selfguide.monitors import effective_rank, has_collapsed, mean_cosine
 from selfguide.reporting import Reporter
-from selfguide.runs import RunConfig, _evaluator, run
+from selfguide.runs import _evaluator, run
 from selfguide.settings import TrainingSettings
 from selfguide.text import Sentences
 from selfguide.text.pairs import read_pairs
@@ -240,7 +241,9 @@ def test_torchrun_trains_and_writes_one_folder(bert: Path, text_file: Path, tmp_
         "8",
     ]
     _torchrun(*words, "--device", "cpu", "--output", str(out))
-    assert json.loads((out / "run.json").read_text())["steps"] == 7  # 15 batches of 8, 2 at a time; the odd one is left out
+    assert (
+        json.loads((out / "run.json").read_text())["steps"] == 7
+    )  # 15 batches of 8, 2 at a time; the odd one is left out
     assert SentenceTransformer(str(out)).encode(["my sister"]).shape == (1, 32)
 
 

@@ -9,7 +9,7 @@ from selfguide.methods import registry
 if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
 
-    from selfguide.runs import RunRecord
+    from selfguide.configuration import RunRecord
 
 
 def model_card(record: RunRecord, encoder: SentenceTransformer) -> str:

@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from scipy.stats import spearmanr
 
+from selfguide.configuration import RunConfig
 from selfguide.encoders import load_encoder
 from selfguide.encoding import cosine, encode
 from selfguide.reporting import Reporter
-from selfguide.runs import RunConfig, run
+from selfguide.runs import run
 from selfguide.text.pairs import Pairs, read_pairs
 
 if TYPE_CHECKING:

@@ -113,7 +113,7 @@ def _outcome(
     clock: _ProgressAndCheckpoints,
 ) -> TrainingOutcome:
     outcome = TrainingOutcome(
-        student, steps=trainer.state.global_step, seconds=clock.seconds, final_loss=_last_loss(trainer.state)
+        student, steps=trainer.state.global_step, seconds=clock.seconds, final_loss=_last_loss(trainer)
     )
     if clock.seconds > 0:
         outcome.sentences_per_second = clock.sentences / clock.seconds
@@ -348,6 +348,7 @@ def _arguments(context: FitContext) -> SentenceTransformerTrainingArguments:
         report_to=[name.strip() for name in settings.track.split(",")],
         disable_tqdm=True,
         dataloader_pin_memory=not cpu,
+        ddp_find_unused_parameters=False,  # a method freezes what no vector depends on
     )
     # One process, one device: without this, several visible GPUs would split each batch (and its negatives).
     if arguments.n_gpu > 1:
@@ -361,6 +362,9 @@ def runs_on_cpu(settings: TrainingSettings) -> bool:
     return settings.device == "cpu" or (settings.device == "auto" and not accelerated)
 
 
-def _last_loss(state: TrainerState) -> float | None:
-    losses = [float(row["loss"]) for row in state.log_history if "loss" in row]
-    return losses[-1] if losses else None
+def _last_loss(trainer: _Trainer) -> float | None:
+    """The last logged mean over steps; for a run too short to have logged one, the last step's own."""
+    logged = [float(row["loss"]) for row in trainer.state.log_history if "loss" in row]
+    if logged:
+        return logged[-1]
+    return float(trainer.last_loss) if trainer.last_loss is not None else None
