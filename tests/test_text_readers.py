@@ -143,7 +143,7 @@ def test_bad_utf8_is_an_error_that_names_the_line(put: Callable[..., Path]) -> N
     message = refusal(path)
     assert "line 3: byte 0xe9 is not valid UTF-8" in message
     assert "iconv" in message
-    assert 'on_bad_utf8 to "replace"' in message
+    assert "--replace-bad-utf8" in message
 
 
 def test_bad_utf8_far_into_a_file(put: Callable[..., Path]) -> None:
@@ -193,7 +193,7 @@ def test_a_column_that_is_missing(put: Callable[..., Path]) -> None:
     path = put("a.csv", "id,body\n1,one\n")
     assert "has no column 'text': set column to one of id, body" in early_refusal(path, column="text")
     assert "has no column 7: it has 2, counted from 0 (id, body)" in early_refusal(path, column="7")
-    assert "2 columns (id, body): say which one holds the sentences with column" in early_refusal(path)
+    assert "2 columns (id, body): say which one holds the sentences with --column" in early_refusal(path)
 
 
 def test_many_columns_do_not_make_a_long_message(put: Callable[..., Path]) -> None:

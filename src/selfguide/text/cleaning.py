@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 import unicodedata
 
-# Controls that are not white space, and the format characters nobody sees: soft hyphen, zero-width spaces and joiners,
-# direction marks, the byte-order mark, tags. The visible format characters (Arabic number signs) stay.
+# Controls that are not white space, and the format characters nobody sees: soft hyphen, zero-width space,
+# direction marks, the byte-order mark, tags. The visible format characters (Arabic number signs) stay, and so do the
+# joiner and the non-joiner: Persian and the Indic scripts spell words with them, emoji are put together by them.
 _INVISIBLE = re.compile(
-    "[\x00-\x08\x0e-\x1b\x7f-\x84\x86-\x9f\u00ad\u061c\u180e\u200b-\u200f\u202a-\u202e\u2060-\u2064\u2066-\u206f"
+    "[\x00-\x08\x0e-\x1b\x7f-\x84\x86-\x9f\u00ad\u061c\u180e\u200b\u200e\u200f\u202a-\u202e\u2060-\u2064\u2066-\u206f"
     "\ufeff\ufff9-\ufffb\U000e0001\U000e0020-\U000e007f]+"
 )
 _SURROGATE = re.compile("[\ud800-\udfff]")

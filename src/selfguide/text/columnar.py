@@ -11,7 +11,7 @@ from selfguide.text.cleaning import MarkedText, Row
 from selfguide.text.columns import find_named_column
 from selfguide.text.options import TextOptions
 from selfguide.text.readers import BATCH_ROWS, Batches, Reader, in_batches, without_surrogates
-from selfguide.text.wording import first_line, shortened
+from selfguide.text.wording import REPLACE_BAD_UTF8, first_line, shortened
 
 _HUB_TIMEOUT_S = 10.0
 _DOWNLOAD_IT = "download the data and pass the file"
@@ -79,7 +79,7 @@ class ParquetReader(Reader):
                 if self._options.on_bad_utf8 == "error":
                     yield rows
                     raise SelfguideError(
-                        f'{self.name}, row {number} is not valid UTF-8: mend it, or set on_bad_utf8 to "replace".'
+                        f"{self.name}, row {number} is not valid UTF-8: mend it, or {REPLACE_BAD_UTF8}."
                     ) from error
                 rows.append(MarkedText(value.decode(errors="replace"), replaced=True))
         yield rows

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from selfguide.errors import SelfguideError
-from selfguide.text.wording import listed
+from selfguide.text.wording import NAME_THE_COLUMN, listed
 
 _USUAL_NAMES = ("text", "sentence")
 
@@ -19,9 +19,7 @@ def find_table_column(name: str, first: Sequence[str], wanted: str | None) -> tu
             return titles.index(usual), True
         if len(titles) == 1:
             return 0, False
-        raise SelfguideError(
-            f"{name} has {len(titles)} columns ({listed(titles)}): say which one holds the sentences with column."
-        )
+        raise SelfguideError(f"{name} has {len(titles)} columns ({listed(titles)}): {NAME_THE_COLUMN}.")
     if wanted.isdecimal():
         if int(wanted) < len(titles):
             return int(wanted), False
@@ -38,9 +36,7 @@ def find_named_column(name: str, columns: Sequence[str], wanted: str | None) -> 
     if wanted is None:
         found = find_usual_name(columns) or (columns[0] if len(columns) == 1 else None)
         if found is None:
-            raise SelfguideError(
-                f"{name} has the columns {listed(columns)}: say which one holds the sentences with column."
-            )
+            raise SelfguideError(f"{name} has the columns {listed(columns)}: {NAME_THE_COLUMN}.")
         return found
     if wanted in columns:
         return wanted

@@ -13,7 +13,7 @@ from selfguide.text.cleaning import Row, has_surrogates, replace_surrogates
 from selfguide.text.columns import find_table_column, find_usual_name
 from selfguide.text.options import TextOptions
 from selfguide.text.streams import BLOCK, LONGEST_LINE, ByteSource, TextLines, text_chunks
-from selfguide.text.wording import listed, shortened
+from selfguide.text.wording import REPLACE_BAD_UTF8, listed, shortened
 
 Batches = Generator[list[Row], None, None]
 
@@ -255,7 +255,5 @@ def without_surrogates(text: str, where: str, options: TextOptions) -> str:
     if not has_surrogates(text):
         return text
     if options.on_bad_utf8 == "error":
-        raise SelfguideError(
-            f'{where} holds half a surrogate pair, which is no text: mend it, or set on_bad_utf8 to "replace".'
-        )
+        raise SelfguideError(f"{where} holds half a surrogate pair, which is no text: mend it, or {REPLACE_BAD_UTF8}.")
     return replace_surrogates(text)

@@ -16,6 +16,7 @@ from typing import Any, BinaryIO, NamedTuple
 
 from selfguide.errors import SelfguideError
 from selfguide.text.cleaning import MarkedText
+from selfguide.text.wording import REPLACE_BAD_UTF8
 
 BLOCK = 1 << 18
 LONGEST_LINE = 1 << 24  # of a structured format, where a line must be whole to be understood
@@ -216,7 +217,7 @@ def _decoded_one_by_one(chunk: Chunk, name: str, on_bad_utf8: str) -> Iterator[l
                 yield lines
                 raise SelfguideError(
                     f"{name}, line {number}: byte 0x{data[error.start]:02x} is not valid UTF-8; convert the text "
-                    f'(with iconv -f LATIN1 -t UTF-8 if it is Latin-1), or set on_bad_utf8 to "replace".'
+                    f"(with iconv -f LATIN1 -t UTF-8 if it is Latin-1), or {REPLACE_BAD_UTF8}."
                 ) from error
             text = data.decode(errors="replace") if chunk.whole else _decoded_head(data, "replace")
             lines.append(MarkedText(text, replaced=True, truncated=not chunk.whole))

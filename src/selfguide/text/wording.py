@@ -21,3 +21,8 @@ def first_line(error: Exception) -> str:
     """Other people's error messages may be pages long; the first line says most."""
     lines = str(error).strip().splitlines()
     return shortened(lines[0], quote=False, width=160).rstrip(".") if lines else type(error).__name__
+
+
+# How to say what an error asks for, on the command line and in Python.
+REPLACE_BAD_UTF8 = 'pass --replace-bad-utf8 (in Python on_bad_utf8="replace")'
+NAME_THE_COLUMN = "say which one holds the sentences with --column (in Python column=)"
