@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import io
 import os
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
@@ -162,3 +164,39 @@ def dev_file(tmp_path: Path) -> Path:
     path = tmp_path / "dev.tsv"
     path.write_text("\n".join(rows) + "\n", encoding="utf-8")
     return path
+
+
+class Outcome(NamedTuple):
+    """What a command left on the terminal."""
+
+    code: int
+    out: str
+    err: str
+
+
+@pytest.fixture
+def command(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Iterator[Callable[..., Outcome]]:
+    """Run ``selfguide WORDS``, in this process: a new one would spend seconds importing torch."""
+    import torch
+
+    from selfguide.cli.main import run
+
+    # Encoders this small are slower with two threads than with one, and far slower where the cores are shared.
+    # It has to be put back: other tests compare weights with those of other processes, and threads change the last bit.
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+
+    def call(*words: str | Path, stdin: str | bytes = b"") -> Outcome:
+        data = stdin.encode() if isinstance(stdin, str) else stdin
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(data)))
+        monkeypatch.setattr(sys, "argv", ["selfguide", *map(str, words)])
+        capfd.readouterr()
+        code: Any = 0
+        try:
+            run()
+        except SystemExit as end:
+            code = end.code or 0
+        return Outcome(code, *capfd.readouterr())
+
+    yield call
+    torch.set_num_threads(threads)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Protocol
 
@@ -116,9 +116,10 @@ def _writer(output: Path | IO[str], width: int) -> Iterator[_Writer]:
     if not isinstance(output, Path):
         yield _JsonLines(output)
         return
-    kinds = {".npy": _Npy, ".parquet": _Parquet, ".jsonl": _JsonLines}
-    if output.suffix not in kinds:
+    if output.suffix not in FORMATS:
         raise UsageError(f"{output} ends in {output.suffix or 'nothing'}; selfguide writes {', '.join(FORMATS)}.")
+    if output.is_dir():
+        raise UsageError(f"{output} is a folder; name a file in it, such as {output / 'vectors.npy'}.")
     fresh = output.with_name(f".{output.name}.{os.getpid()}.tmp")
     try:
         if output.suffix == ".jsonl":
@@ -128,13 +129,17 @@ def _writer(output: Path | IO[str], width: int) -> Iterator[_Writer]:
             writer: _Writer = _Npy(fresh, width) if output.suffix == ".npy" else _Parquet(fresh, width)
             try:
                 yield writer
-            finally:
-                writer.close()
+            except BaseException:
+                with suppress(Exception):  # the file is given up: what went wrong first is what to report
+                    writer.close()
+                raise
+            writer.close()
         fresh.replace(output)
     except OSError as error:
         raise SelfguideError(f"{output} cannot be written: {error.strerror or error}.") from None
     finally:
-        fresh.unlink(missing_ok=True)
+        with suppress(OSError):  # a folder that is none cannot be cleared up in either
+            fresh.unlink(missing_ok=True)
 
 
 class _Npy:

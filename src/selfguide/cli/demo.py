@@ -17,7 +17,14 @@ def demo(
     ] = Path("demo-output"),
     seed: Annotated[int, typer.Option(help="Everything random comes from it.")] = 1,
 ) -> None:
-    """Tune the embedded encoder on the embedded sentences with SG-OPT, and show before and after."""
+    """Tune the embedded encoder on the embedded sentences with SG-OPT, and show before and after.
+
+    **Examples**
+
+        selfguide demo
+
+        selfguide demo --encoder bert-base-uncased --output bert-demo
+    """
     from selfguide.demo import run_demo
 
     run_demo(encoder, output, seed)

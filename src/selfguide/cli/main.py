@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import Annotated
+from typing import Annotated, Any, NoReturn
 
 import typer
 
@@ -18,7 +18,6 @@ from selfguide.errors import SelfguideError
 
 app = typer.Typer(
     name="selfguide",
-    no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode="markdown",
@@ -53,45 +52,68 @@ def _version(wanted: bool) -> None:
         raise typer.Exit()
 
 
-@app.callback()
+@app.callback(invoke_without_command=True)
 def _main(
+    context: typer.Context,
     version: Annotated[
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
     ] = False,
 ) -> None:
-    pass
+    if context.invoked_subcommand is None:
+        typer.echo(context.get_help())
+        raise typer.Exit(2)
+
+
+# Depending on its version, typer raises click's errors or those of a copy of click inside it; the parent of the one that
+# it exports is what a mistake on the command line is in both.
+_CommandLineError: type[Any] = typer.BadParameter.__mro__[1]
 
 
 def run() -> None:
     """Entry point: errors become one sentence on standard error and a non-zero exit. SELFGUIDE_DEBUG=1 shows tracebacks."""
     debug = os.environ.get("SELFGUIDE_DEBUG") == "1"
     try:
-        app()
+        # Not standalone: typer would print boxes of its own about mistakes, and end without a word on Ctrl-C.
+        code = app(standalone_mode=False, prog_name="selfguide")
+        sys.stdout.flush()  # here, where a reader that went away can still be met in silence
+    except _CommandLineError as error:
+        command = error.ctx.command_path if error.ctx is not None else "selfguide"
+        _fail(f"{_one_line(error.format_message())}. `{command} --help` explains the options.", error.exit_code)
     except SelfguideError as error:
         if debug:
             raise
         _fail(str(error), error.exit_code)
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, typer.Abort):
         _fail("Interrupted.", 130)
     except BrokenPipeError:
-        # The reader of our output went away (`| head`): nothing to say, and nobody to say it to.
+        # The reader of our output went away (`| head`): nothing to say, and nobody to say it to. Exit as typer does.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(0)
+        sys.exit(1)
     except OSError as error:
         if debug:
             raise
         place = f" ({error.filename})" if error.filename else ""
-        _fail(f"{error.strerror or error}{place}.", 1)
+        _fail(f"{error.strerror or _one_line(error)}{place}.", 1)
     except Exception as error:
         if debug:
             raise
         _fail(
-            f"Something went wrong that selfguide did not foresee: {type(error).__name__}: {error}. "
+            f"Something went wrong that selfguide did not foresee: {type(error).__name__}: {_one_line(error)}. "
             "Set SELFGUIDE_DEBUG=1 to see where, and please report it.",
             70,
         )
+    else:
+        if code == 130:  # what typer makes of Ctrl-C
+            _fail("Interrupted.", 130)
+        if code:
+            sys.exit(code)
 
 
-def _fail(message: str, code: int) -> None:
+def _one_line(message: object) -> str:
+    """Other people's messages, which may have several lines, as the beginning of a sentence of ours."""
+    return " ".join(str(message).split()).rstrip(".")
+
+
+def _fail(message: str, code: int) -> NoReturn:
     print(f"selfguide: {message}", file=sys.stderr)
     sys.exit(code)

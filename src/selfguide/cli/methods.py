@@ -23,7 +23,7 @@ def methods(
 
     from selfguide.methods.registry import METHODS, entry, method_class
 
-    console = Console()
+    console = Console(markup=False)  # an explanation may well speak of [CLS]
     if name is None:
         table = Table("method", "family", "labels", "at inference", "what it does", box=None, padding=(0, 2, 0, 0))
         for item in METHODS:
@@ -37,7 +37,7 @@ def methods(
 
     item = entry(name)
     cls = method_class(name)
-    console.print(f"[bold]{item.name}[/bold]: {item.summary}. {item.reference}.")
+    console.print(f"{item.name}: {item.summary}. {item.reference}.")
     table = Table("option", "default", "meaning", box=None, padding=(0, 2, 0, 0))
     for flag, default, meaning in documented_options(cls.Options, skip=item.preset):
         table.add_row(flag, default, meaning)

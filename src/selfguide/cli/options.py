@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import difflib
 import typing
+from collections.abc import Sequence
 from dataclasses import MISSING, fields
 from typing import Annotated, Any
 
@@ -22,38 +24,49 @@ Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No notes and no prog
 Device = Annotated[str, typer.Option(help="cpu, cuda, mps, or auto.")]
 
 
-def method_options(words: list[str], method: str) -> dict[str, Any]:
-    """The words typer did not know, read as options of the method: ``--temperature 0.05``, ``--no-freeze-layer-0``."""
+def method_options(words: list[str], method: str, other_flags: Sequence[str]) -> tuple[list[str], dict[str, Any]]:
+    """The texts and the method's options in the words that typer did not know, in whatever order they come.
+
+    ``notes.txt --temperature 0.05 --no-freeze-layer-0`` gives ``["notes.txt"]`` and
+    ``{"temperature": 0.05, "freeze_layer_0": False}``. ``other_flags``: what else could be meant by a mistyped option.
+    """
     from selfguide.methods.base import option_types
     from selfguide.methods.registry import entry, method_class
 
     cls = method_class(method)
     types = {name: kind for name, kind in option_types(cls.Options).items() if name not in entry(method).preset}
+    switches = {f"no_{name}": name for name, kind in types.items() if kind is bool}
+    texts: list[str] = []
     values: dict[str, Any] = {}
     rest = list(words)
     while rest:
         word = rest.pop(0)
-        if not word.startswith("--"):
-            raise UsageError(f"{word!r} is not understood here; texts come first, options start with --.")
-        name, equals, value = word[2:].partition("=")
-        key = name.replace("-", "_")
-        switch_off = key.startswith("no_") and key not in types
-        key = key.removeprefix("no_") if switch_off else key
-        if key not in types:
-            flags = ", ".join("--" + name.replace("_", "-") for name in types)
-            raise UsageError(f"There is no option --{name}. The method {method} takes {flags}; see also --help.")
-        if types[key] is bool:
-            values[key] = not switch_off if not equals else _convert(value, bool, name)
+        if not word.startswith("-") or word == "-":
+            texts.append(word)
             continue
-        if not equals:
-            if not rest:
-                raise UsageError(f"--{name} needs a value.")
-            value = rest.pop(0)
-        values[key] = _convert(value, types[key], name)
-    return values
+        flag, equals, value = word.partition("=")
+        key = flag[2:].replace("-", "_") if flag.startswith("--") else ""
+        if key in switches and not equals:
+            values[switches[key]] = False
+        elif types.get(key) is bool and not equals:
+            values[key] = True
+        elif key in types:
+            if not equals and (not rest or rest[0].startswith("--")):
+                raise UsageError(f"{flag} needs a value.")
+            values[key] = _convert(value if equals else rest.pop(0), types[key], flag)
+        else:
+            raise UsageError(_unknown(flag, method, list(types), other_flags))
+    return texts, values
 
 
-def _convert(value: str, kind: Any, name: str) -> Any:
+def _unknown(flag: str, method: str, names: Sequence[str], other_flags: Sequence[str]) -> str:
+    own = ["--" + name.replace("_", "-") for name in names]
+    close = difflib.get_close_matches(flag, [*own, *other_flags], n=1)
+    hint = f" Did you mean {close[0]}?" if close else ""
+    return f"There is no option {flag}.{hint} The method {method} takes {', '.join(own)}; see also --help."
+
+
+def _convert(value: str, kind: Any, flag: str) -> Any:
     if typing.get_origin(kind) is not None:  # Optional[...] and the like: the first type that takes the word
         candidates = [item for item in typing.get_args(kind) if item is not type(None)]
     else:
@@ -67,7 +80,7 @@ def _convert(value: str, kind: Any, name: str) -> Any:
             continue
     expected = " or ".join(getattr(candidate, "__name__", str(candidate)) for candidate in candidates)
     words = {"int": "a whole number", "float": "a number", "bool": "true or false", "str": "text"}
-    raise UsageError(f"--{name} takes {words.get(expected, expected)}, not {value!r}.")
+    raise UsageError(f"{flag} takes {words.get(expected, expected)}, not {value!r}.")
 
 
 def documented_options(cls: type[Any], skip: typing.Container[str] = ()) -> list[tuple[str, str, str]]:

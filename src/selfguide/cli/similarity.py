@@ -37,7 +37,8 @@ def similarity(
 
         selfguide similarity --pairs pairs.tsv --encoder notes-encoder > scored.tsv
     """
-    if (pairs is None) == (first is None or second is None):
+    complete = second is not None if pairs is None else first is None
+    if not complete:
         raise UsageError("Give two sentences, or --pairs FILE.")
 
     if pairs is None:
@@ -62,6 +63,9 @@ def similarity(
     for value, left, right in zip(cosines.tolist(), graded.first, graded.second, strict=True):
         typer.echo(f"{value:.4f}\t{left}\t{right}")
     if graded.scores is not None:
+        if min(len(set(graded.scores)), len(set(cosines.tolist()))) < 2:
+            typer.echo("No Spearman correlation: the scores, or the cosines, are all the same.", err=True)
+            return
         from scipy.stats import spearmanr
 
         spearman = 100 * spearmanr(cosines, graded.scores).statistic

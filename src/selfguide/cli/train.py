@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -13,7 +14,7 @@ from selfguide.errors import UsageError
 from selfguide.settings import TrainingSettings
 
 if TYPE_CHECKING:
-    from selfguide.runs import RunConfig, RunRecord
+    from selfguide.configuration import RunConfig, RunRecord
 
 _TEXT, _TRAINING, _RUN = "Text", "Training (empty: the method's default)", "Run"
 
@@ -105,32 +106,35 @@ def train(
         }.items()
         if value is not None
     }
-    words = list(text or [])
-    # An unknown `--option value` before the texts end leaves its words among them: give them back to the method.
-    sources, extra = _split(words, context.args)
-
     from selfguide.methods import registry
-    from selfguide.reporting import Reporter, is_main_process
-    from selfguide.runs import RunConfig, run, stored_config
 
     registry.entry(method)
-    base: RunConfig | None = None
+
+    from selfguide.configuration import RunConfig
+    from selfguide.reporting import Reporter, is_main_process
+    from selfguide.run_folder import stored_config
+    from selfguide.runs import run
+
+    base = RunConfig(text=())
     if config is not None:
         base = RunConfig.from_file(config)
-    elif resume and not sources:
-        if output is None:
-            raise UsageError("--resume needs --output, the folder the interrupted run was to make.")
+    elif resume and output is not None:
         base = stored_config(output)
-    if base is None:
-        if not sources:
-            raise UsageError(
-                "There is no text to train on: name a file, a glob, - for standard input, or hf:owner/name."
-            )
-        base = RunConfig(text=tuple(sources))
+    # typer leaves the options that it does not know among the texts; which of them take a value, the method knows.
+    flags = [flag for parameter in context.command.params for flag in parameter.opts]
+    sources, options = shared.method_options(
+        [*(text or []), *context.args], method if _said(context, "method") else base.method, flags
+    )
     wanted = _from_command_line(context, base, sources, encoder, method, dev)
+    if not wanted.text:
+        raise UsageError(
+            "--resume needs --output, the folder the interrupted run was to make."
+            if resume
+            else "There is no text to train on: name a file, a glob, - for standard input, or hf:owner/name."
+        )
     wanted = replace(
         wanted,
-        options={**wanted.options, **shared.method_options(extra, wanted.method)},
+        options={**wanted.options, **options},
         training={**wanted.training, **training},
         text_options={**wanted.text_options, **cleaning},
     )
@@ -139,14 +143,6 @@ def train(
     _, record = run(wanted, target, reporter, overwrite=overwrite, resume=resume)
     if is_main_process() and not quiet:
         _summary(record, target)
-
-
-def _split(words: list[str], extra: list[str]) -> tuple[list[str], list[str]]:
-    """Texts, and words for the method: everything from the first unknown option on."""
-    for position, word in enumerate(words):
-        if word.startswith("--"):
-            return words[:position], [*words[position:], *extra]
-    return words, list(extra)
 
 
 def _from_command_line(
@@ -178,19 +174,16 @@ def _default_output(config: RunConfig) -> Path:
 
 
 def _summary(record: RunRecord, target: Path) -> None:
-    from rich.console import Console
-    from rich.table import Table
-
-    console = Console()
-    table = Table(show_header=False, box=None, padding=(0, 2, 0, 0))
-    table.add_row("sentences", f"{record.text.get('kept', 0):,}")
-    table.add_row("steps", f"{record.steps:,} ({record.sentences_per_second:,.0f} sentences/s)")
-    table.add_row("time", f"{record.seconds.get('total', 0.0):.0f} s")
+    rows = {
+        "sentences": f"{record.text.get('kept', 0):,}",
+        "steps": f"{record.steps:,} ({record.sentences_per_second:,.0f} sentences/s)",
+        "time": f"{record.seconds.get('total', 0.0):.0f} s",
+    }
     if record.final_loss is not None:
-        table.add_row("last loss", f"{record.final_loss:.3f}")
-    for name, score in record.scores.items():
-        table.add_row(f"dev Spearman {name}", f"{100 * score:.2f}")
-    table.add_row("checkpoint", record.checkpoint)
-    table.add_row("encoder", str(target))
-    console.print(table)
-    console.print(f'Use it: selfguide similarity "a sentence" "another one" --encoder {target}', highlight=False)
+        rows["last loss"] = f"{record.final_loss:.3f}"
+    rows |= {f"dev Spearman {name}": f"{100 * score:.2f}" for name, score in record.scores.items()}
+    rows |= {"checkpoint": record.checkpoint, "encoder": str(target)}
+    width = max(map(len, rows))
+    for name, value in rows.items():  # not a rich table, which would fold or cut a long path
+        typer.echo(f"{name:<{width}}  {value}")
+    typer.echo(f'Use it: selfguide similarity "a sentence" "another one" --encoder {shlex.quote(str(target))}')
