@@ -32,6 +32,11 @@ def record(out: Path, row: dict[str, Any], *, quiet: bool = False) -> None:
         print(json.dumps(row), flush=True)
 
 
+def device_name(device: torch.device) -> str:
+    """What a results file should say the run was made on."""
+    return torch.cuda.get_device_name(device) if device.type == "cuda" else str(device)
+
+
 def rate_factor(step: int, spent: float, *, warmup: int, decay: float) -> float:
     """The rate as a share of its peak: a linear rise over steps, flat, a linear fall over the spent budget (0 to 1)."""
     rise = min(1.0, (step + 1) / warmup) if warmup else 1.0
@@ -127,7 +132,8 @@ class Run:
         make_ready(self.model, self.batcher.draw(), settings.compile)
         batcher = self.batcher
         self._record({
-            "kind": "start", "settings": asdict(settings), "shape": asdict(shape), "device": str(device),
+            "kind": "start", "settings": asdict(settings), "shape": asdict(shape), "device": device_name(device),
+            "date": time.strftime("%Y-%m-%d"),
             "torch": torch.__version__, "attention": self.model.attention, "corpus_tokens": corpus.tokens.shape[0],
             "sentences": corpus.starts.shape[0] - 1, "short_sequences": batcher.shorts, "masked": batcher.masked,
             "held_out_sequences": {n: sum(int(b[0].sequence[-1]) + 1 for b in v) for n, v in self.apart.items()},

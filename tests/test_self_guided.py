@@ -58,7 +58,7 @@ def test_the_loss_is_the_objective_on_the_guides_views(bert: Path, view_pooling:
 @pytest.mark.parametrize("family", FAMILIES)
 def test_every_family_trains_and_only_what_should_move_moves(tiny: Callable[[str], Path], family: str) -> None:
     model = _student(tiny(family))
-    loss = SelfGuidedLoss(model, head_size=16)
+    loss = SelfGuidedLoss(model, head_size=16, stay_close=0.0)
     guide, features = _state(loss.guide), model.preprocess(toy_sentences(8))
     zero = hidden_states(loss.guide, {n: features[n] for n in ("input_ids", "attention_mask")})[0]
     optimiser = torch.optim.AdamW([p for p in loss.parameters() if p.requires_grad], lr=1e-3)
@@ -67,6 +67,8 @@ def test_every_family_trains_and_only_what_should_move_moves(tiny: Callable[[str
     for _ in range(3):
         value = loss([model.preprocess(toy_sentences(8))])
         value.backward()
+        # Whatever may move gets a gradient: distributed training relies on it.
+        assert all(parameter.grad is not None for parameter in loss.parameters() if parameter.requires_grad)
         optimiser.step()
         optimiser.zero_grad()
     assert all(parameter.grad is None for parameter in loss.guide.parameters())

@@ -15,7 +15,8 @@ The student's embedding layer (layer 0) is frozen. The steps between SG and SG-O
 
 Differences from the authors' released script, all deliberate: the guide stays in evaluation mode (theirs has its dropout
 switched back on), repeated sentences are dropped before training (they would be false negatives; ``--keep-duplicates``
-gives the literal behaviour), and views are max-pooled as the paper says (the script's default is the mean).
+gives the literal behaviour), views are max-pooled as the paper says (the script's default is the mean), and with dev pairs
+the best checkpoint is kept (the script reports the last).
 
 Reference: Kim, Yoo and Lee, Self-Guided Contrastive Learning for BERT Sentence Representations, ACL 2021.
 """
@@ -192,8 +193,8 @@ class SelfGuidedLoss(nn.Module):
         function = losses.objective(self.objective)
         if self.objective in losses.SINGLE_VIEW_OBJECTIVES:
             views = _draw_one(views)
-        # In single precision, head included, whatever the encoder runs in: logits reach 1/τ = 100, and early in training
-        # the embeddings are nearly alike, so that half precision would drown what tells them apart.
+        # In single precision, head included, whatever the encoder runs in: logits reach 1/τ = 100, where bfloat16 counts
+        # in steps of a half.
         with torch.autocast(embeddings.device.type, enabled=False):
             return function(self.head(_single(embeddings)), self.head(_single(views)), self.temperature)
 
