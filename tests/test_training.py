@@ -143,10 +143,10 @@ def test_a_run_killed_twice_and_resumed_ends_in_the_same_weights(
 ) -> None:
     """With `sg`, whose views are drawn at random, dropout, dev checks and a projection head: all of it must be restored."""
     words = [str(text_file), "--encoder", str(bert), "--method", "sg", "--head-size", "16", "--batch-size", "4"]
-    words += ["--learning-rate", "1e-3", "--device", "cpu", "--dev", str(dev_file), "--dev-every", "7", "--epochs", "3"]
+    words += ["--learning-rate", "1e-3", "--device", "cpu", "--dev", str(dev_file), "--dev-every", "7", "--epochs", "2"]
     whole = selfguide.train(
         bert, text_file, "sg", output=tmp_path / "whole", dev=dev_file, quiet=True, head_size=16, batch_size=4,
-        learning_rate=1e-3, device="cpu", dev_every=7, epochs=3.0, checkpoint_minutes=0.0,
+        learning_rate=1e-3, device="cpu", dev_every=7, epochs=2.0, checkpoint_minutes=0.0,
     )  # fmt: skip
     out = tmp_path / "killed"
     _kill_after(_start(out, *words, "--checkpoint-minutes", "0"), tmp_path / "killed.partial", 5)

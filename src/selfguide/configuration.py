@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
-from selfguide.errors import SelfguideError
+from selfguide.errors import SelfguideError, UsageError
 from selfguide.methods import registry
 from selfguide.text import TextOptions
 
@@ -30,6 +30,9 @@ class RunConfig:
         """With every default written out, so that a run can be repeated after a default has changed."""
         method = registry.make(self.method, self.options)
         training = method.defaults.override(self.training)
+        unknown = sorted(set(self.text_options) - {item.name for item in fields(TextOptions)})
+        if unknown:
+            raise UsageError(f"There is no text option {unknown[0]!r}; `selfguide train --help` lists them.")
         return replace(
             self,
             options=method.describe_options(),
@@ -47,10 +50,22 @@ class RunConfig:
         except (OSError, ValueError) as error:
             raise SelfguideError(f"{path} is not a configuration that can be read: {error}.") from None
         values = content.get("config", content) if isinstance(content, dict) else None
-        known = {item.name for item in fields(cls)}
-        if not isinstance(values, dict) or not set(values) <= known or "text" not in values:
+        if not isinstance(values, dict) or not _is_configuration(values):
             raise SelfguideError(f"{path} is not a run's configuration; it should hold what a run.json holds.")
         return cls(**{**values, "text": tuple(values["text"])})
+
+
+def _is_configuration(values: dict[str, Any]) -> bool:
+    """Whether the values read from a file have the names and the types of a configuration's."""
+    kinds = {"encoder": str, "method": str, "options": dict, "training": dict, "text_options": dict}
+    text = values.get("text")
+    return (
+        isinstance(text, list)
+        and all(isinstance(source, str) for source in text)
+        and set(values) <= {*kinds, "text", "dev"}
+        and all(isinstance(values.get(name, kind()), kind) for name, kind in kinds.items())
+        and isinstance(values.get("dev"), str | None)
+    )
 
 
 @dataclass

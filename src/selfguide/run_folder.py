@@ -16,6 +16,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from safetensors import SafetensorError
+
 from selfguide.configuration import RUN_FILE, RunConfig
 from selfguide.errors import InterruptedRun, SelfguideError, UsageError
 from selfguide.reporting import is_main_process
@@ -43,23 +45,25 @@ def work_folder(config: RunConfig, output: str | Path | None, overwrite: bool, r
         raise InterruptedRun(
             f"Interrupted. What was finished is in {work}; go on with: selfguide train --output {final} --resume"
         ) from None
-    except SelfguideError:
-        _leave_nothing_useless(work)
+    except Exception as error:
+        # A run that failed before its first checkpoint left nothing worth resuming.
+        resumable = latest_checkpoint(work) is not None
+        if is_main_process() and not resumable:
+            shutil.rmtree(work, ignore_errors=True)
+        if isinstance(error, OSError | SafetensorError):  # safetensors reports a full disk with a class of its own
+            way_out = f"go on with: selfguide train --output {final} --resume" if resumable else "run it again."
+            reason = " ".join(str(error).split()).rstrip(".")
+            raise SelfguideError(
+                f"The run could not be written to {work}: {reason}. Make room, then {way_out}"
+            ) from error
         raise
-    except OSError as error:
-        _leave_nothing_useless(work)
-        raise SelfguideError(f"The run could not write to {work}: {error.strerror or error}.") from error
-
-
-def _leave_nothing_useless(work: Path) -> None:
-    """A run that failed before its first checkpoint left nothing worth resuming."""
-    if is_main_process() and latest_checkpoint(work) is None:
-        shutil.rmtree(work, ignore_errors=True)
 
 
 def partial_folder(output: str | Path) -> Path:
     """Where a run lives until it is finished."""
     final = Path(output)
+    if not final.name:
+        raise UsageError(f"--output {final} is no folder to be made; name one, such as {final / 'tuned'}.")
     return final.with_name(final.name + ".partial")
 
 
@@ -76,6 +80,11 @@ def _claim(final: Path, work: Path, config: RunConfig, overwrite: bool, resume: 
     """Make the work folder, or refuse in words."""
     if final.exists() and not overwrite:
         raise UsageError(f"{final} exists already; choose another --output, or say --overwrite to replace it.")
+    if final.exists() and not (final / RUN_FILE).is_file() and not _is_empty_folder(final):
+        raise UsageError(
+            f"{final} was not made by selfguide (it holds no {RUN_FILE}), so --overwrite does not touch it; "
+            "choose another --output."
+        )
     if resume:
         stored = stored_config(final)
         changed = _first_difference(asdict(stored), asdict(config))
@@ -105,6 +114,10 @@ def _first_difference(stored: dict[str, Any], wanted: dict[str, Any]) -> tuple[s
         elif value != wanted.get(name):
             return name, value
     return None
+
+
+def _is_empty_folder(path: Path) -> bool:
+    return path.is_dir() and not any(path.iterdir())
 
 
 def put_in_place(finished: Path, final: Path) -> None:

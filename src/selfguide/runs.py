@@ -97,7 +97,7 @@ def run(
         started = time.monotonic()
         record = RunRecord(config)
         settings = TrainingSettings(**config.training)
-        dev_pairs = read_pairs(Path(config.dev)) if config.dev else None
+        dev_pairs = _dev_pairs(config.dev) if config.dev else None
         if not (work / "text.json").is_file() and sentences is None:
             sentences = _open_named_text(config)
         if encoder is None and config.encoder == GIVEN_ENCODER:
@@ -130,6 +130,15 @@ def _open_named_text(config: RunConfig) -> Sentences:
     if config.text == (IN_MEMORY,):
         raise SelfguideError("This run was trained on sentences given in Python; pass them to selfguide.train again.")
     return Sentences(config.text, TextOptions(**config.text_options))
+
+
+def _dev_pairs(path: str) -> Pairs:
+    pairs = read_pairs(Path(path))
+    if len(set(pairs.scores)) < 2:
+        raise SelfguideError(
+            f"{path} gives every pair the same score: they cannot tell a better checkpoint from a worse."
+        )
+    return pairs
 
 
 def _evaluator(pairs: Pairs, settings: TrainingSettings) -> EmbeddingSimilarityEvaluator:
@@ -178,17 +187,9 @@ def _finish(encoder: SentenceTransformer, record: RunRecord, work: Path, final: 
     if is_main_process():
         finished = work / "finished"
         shutil.rmtree(finished, ignore_errors=True)
-        try:
-            encoder.save(str(finished), create_model_card=False, safe_serialization=True)
-            (finished / "README.md").write_text(model_card(record, encoder), encoding="utf-8")
-            (finished / RUN_FILE).write_text(json.dumps(asdict(record), indent=2), encoding="utf-8")
-        except SelfguideError:
-            raise
-        except Exception as error:  # safetensors reports a full disk with its own exception class
-            shutil.rmtree(finished, ignore_errors=True)
-            raise SelfguideError(
-                f"The finished encoder could not be written to {final}: {error}. Make room there and run it again."
-            ) from error
+        encoder.save(str(finished), create_model_card=False, safe_serialization=True)
+        (finished / "README.md").write_text(model_card(record, encoder), encoding="utf-8")
+        (finished / RUN_FILE).write_text(json.dumps(asdict(record), indent=2), encoding="utf-8")
         _as_readable_as_any(finished)
         put_in_place(finished, final)
         shutil.rmtree(work, ignore_errors=True)

@@ -7,11 +7,18 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, fields, replace
-from typing import Any
+from typing import Any, get_type_hints
 
 from selfguide.errors import UsageError
 
 PRECISIONS = ("auto", "fp32", "bf16", "fp16")
+TRACKERS = ("none", "tensorboard", "wandb")
+_TYPES: dict[type, tuple[str, tuple[type, ...]]] = {
+    int: ("a whole number", (int,)),
+    float: ("a number", (int, float)),
+    bool: ("true or false", (bool,)),
+    str: ("text", (str,)),
+}
 
 
 @dataclass(frozen=True)
@@ -52,6 +59,7 @@ class TrainingSettings:
     """Where to send curves: none, tensorboard, wandb, or several with commas."""
 
     def __post_init__(self) -> None:
+        require_types(self)
         _at_least(self.epochs, "epochs", 0, exclusive=True)
         _at_least(self.max_steps, "max_steps", 0)
         _at_least(self.batch_size, "batch_size", 2)
@@ -68,6 +76,14 @@ class TrainingSettings:
             raise UsageError(f"warmup is a share of the steps, from 0 up to 1, got {self.warmup}.")
         if self.precision not in PRECISIONS:
             raise UsageError(f"There is no precision {self.precision!r}; choose one of {', '.join(PRECISIONS)}.")
+        for tracker in self.trackers:
+            if tracker not in TRACKERS:
+                raise UsageError(f"There is nothing called {tracker!r} to track with; choose {', '.join(TRACKERS)}.")
+
+    @property
+    def trackers(self) -> list[str]:
+        """The names in ``track``."""
+        return [name.strip() for name in self.track.split(",")]
 
     def override(self, values: dict[str, Any]) -> TrainingSettings:
         """A copy with the given values; ``None`` leaves a setting as it is, an unknown name is refused."""
@@ -76,6 +92,16 @@ class TrainingSettings:
         if unknown:
             raise UsageError(f"There is no training setting {unknown[0]!r}; there are {', '.join(sorted(known))}.")
         return replace(self, **{name: value for name, value in values.items() if value is not None})
+
+
+def require_types(options: Any) -> None:
+    """Refuse values of the wrong type in words: options come from Python and from JSON files too."""
+    kinds = get_type_hints(type(options))
+    for item in fields(options):
+        value = getattr(options, item.name)
+        name, allowed = _TYPES[kinds[item.name]]
+        if not isinstance(value, allowed) or (isinstance(value, bool) and bool not in allowed):
+            raise UsageError(f"{item.name} must be {name}, got {value!r}.")
 
 
 def _at_least(value: float, name: str, bound: float, exclusive: bool = False) -> None:

@@ -18,6 +18,7 @@ import signal
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -322,6 +323,11 @@ def _arguments(context: FitContext) -> SentenceTransformerTrainingArguments:
         precision = "bf16" if not cpu and torch.cuda.is_available() and torch.cuda.is_bf16_supported() else "fp32"
     if precision == "fp16" and cpu:
         raise UsageError("fp16 training needs a GPU; choose fp32 or bf16 on a CPU.")
+    for tracker in settings.trackers:
+        if tracker != "none" and find_spec(tracker) is None:
+            raise SelfguideError(
+                f"{tracker} is not installed: pip install 'selfguide[{tracker}]', or leave --track out."
+            )
     arguments = SentenceTransformerTrainingArguments(
         output_dir=str(context.work),
         num_train_epochs=settings.epochs,
@@ -345,7 +351,7 @@ def _arguments(context: FitContext) -> SentenceTransformerTrainingArguments:
         save_strategy="no",  # our clock says when
         logging_steps=10,
         logging_nan_inf_filter=False,
-        report_to=[name.strip() for name in settings.track.split(",")],
+        report_to=settings.trackers,
         disable_tqdm=True,
         dataloader_pin_memory=not cpu,
         ddp_find_unused_parameters=False,  # a method freezes what no vector depends on

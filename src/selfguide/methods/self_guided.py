@@ -36,6 +36,7 @@ from selfguide.encoders import backbone, depth, freeze_layer_zero, freeze_unused
 from selfguide.errors import UsageError
 from selfguide.methods.base import TuningMethod
 from selfguide.packing import packed
+from selfguide.settings import require_types
 from selfguide.views import VIEW_POOLINGS, layer_views, model_inputs, parse_layers
 
 if TYPE_CHECKING:
@@ -72,6 +73,7 @@ class SelfGuidedOptions:
     """The student's sentence vector: cls, mean, max, last2 or first-last."""
 
     def __post_init__(self) -> None:
+        require_types(self)
         losses.objective(self.objective)
         if not self.temperature > 0:
             raise UsageError(f"temperature must be above 0, got {self.temperature}.")
