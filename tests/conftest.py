@@ -200,3 +200,18 @@ def command(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) 
 
     yield call
     torch.set_num_threads(threads)
+
+
+@pytest.fixture
+def put(tmp_path: Path) -> Callable[..., Path]:
+    """Write a file into a fresh folder, compressed if its name says so."""
+
+    def write(name: str, data: str | bytes) -> Path:
+        from reading import COMPRESS
+
+        path = tmp_path / name
+        raw = data.encode() if isinstance(data, str) else data
+        path.write_bytes(COMPRESS.get(path.suffix, bytes)(raw))
+        return path
+
+    return write

@@ -208,3 +208,36 @@ def test_the_registry_makes_methods_and_refuses_in_words() -> None:
     names = [entry.name for entry in registry.METHODS]
     assert len(names) == len(set(names))
     assert all(entry.summary and entry.reference for entry in registry.METHODS)
+
+
+@pytest.mark.parametrize("objective", losses.OBJECTIVES)
+def test_the_students_gradients_match_finite_differences(bert: Path, objective: str) -> None:
+    """Through the whole encoder in double precision: a few weights of each layer, moved by hand."""
+    model = _student(bert).double()
+    loss = SelfGuidedLoss(model, objective=objective, head_size=12, temperature=0.2).double().eval()
+    with torch.no_grad():  # away from the guide, so that the stay-close term has a slope too
+        for parameter in loss._student_parameters:
+            parameter.add_(0.01)
+
+    def value() -> torch.Tensor:
+        torch.manual_seed(11)  # the single-view objectives draw
+        return loss([model.preprocess(toy_sentences(5))])
+
+    value().backward()
+    for name, parameter in backbone(model).named_parameters():
+        if not parameter.requires_grad or "query.bias" in name or "weight" not in name:
+            continue
+        assert parameter.grad is not None
+        place = int(parameter.grad.abs().argmax())
+        flat = parameter.data.view(-1)
+        before, step = flat[place].item(), 1e-6
+        sides = []
+        for sign in (1, -1):
+            flat[place] = before + sign * step
+            with torch.no_grad():
+                sides.append(float(value()))
+        flat[place] = before
+        assert (sides[0] - sides[1]) / (2 * step) == pytest.approx(
+            float(parameter.grad.view(-1)[place]), rel=1e-4, abs=1e-7
+        )
+    assert all(parameter.grad is None for parameter in loss.guide.parameters())

@@ -11,37 +11,10 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from reading import counts, early_refusal, read, refusal
 
 from selfguide.errors import SelfguideError
-from selfguide.text import Sentences, TextOptions
-
-
-def read(path: str | Path, **options: Any) -> list[str]:
-    return list(Sentences([path], TextOptions(**options)))
-
-
-def counts(path: str | Path, **options: Any) -> dict[str, int]:
-    sentences = Sentences([path], TextOptions(**options))
-    list(sentences)
-    return {name: value for name, value in sentences.summary.as_dict().items() if isinstance(value, int) and value}
-
-
-def refusal(path: str | Path, **options: Any) -> str:
-    """What is said about a file that cannot be read; it is one line, and it names the file."""
-    with pytest.raises(SelfguideError) as caught:
-        read(path, **options)
-    message = str(caught.value)
-    assert Path(path).name in message
-    assert "\n" not in message
-    return message
-
-
-def early_refusal(path: str | Path, **options: Any) -> str:
-    """The same, for what must be said before anything is read."""
-    with pytest.raises(SelfguideError):
-        Sentences([path], TextOptions(**options))
-    return refusal(path, **options)
-
+from selfguide.text import Sentences
 
 # -- Parquet
 
