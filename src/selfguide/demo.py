@@ -78,7 +78,7 @@ def run_demo(encoder: str, output: Path, seed: int) -> dict[str, float]:
     tuned, record = run(config, output, Reporter(), overwrite=True)
     table["cls, tuned with SG-OPT"] = spearman(tuned, pairs)
     _show_table(console, table, len(pairs.scores))
-    _show_neighbours(console, sentences, before["mean"], tuned)
+    _show_neighbours(console, sentences, before["cls"], tuned)
     console.print(
         f"{record.steps} steps at {record.sentences_per_second:.0f} sentences/s, {time.monotonic() - started:.0f} s in all. "
         f"The encoder is in [bold]{output}[/bold], a plain sentence-transformers folder."
@@ -110,7 +110,7 @@ def _show_table(console: Any, table: dict[str, float], count: int) -> None:
 def _show_neighbours(
     console: Any, sentences: list[str], before: SentenceTransformer, after: SentenceTransformer
 ) -> None:
-    console.print("Nearest of the embedded sentences, before (mean) and after (tuned \\[CLS]):")
+    console.print("Nearest of the embedded sentences by the \\[CLS] vector, before and after tuning:")
     sentences = sentences[::4]  # a quarter is enough to show it, and keeps the demonstration short
     nearest = [_nearest(encode(model, [*QUERIES, *sentences], normalise=True)) for model in (before, after)]
     for query, old, new in zip(QUERIES, *nearest, strict=True):
