@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from datasets import Dataset
     from sentence_transformers import SentenceTransformer
 
-# Below this many sentences one epoch is a handful of steps: training goes through, but hardly moves anything.
-FEW_SENTENCES = 200
+# The projection head starts at random: for the first hundred steps or so the loss sits on a plateau and the vectors suffer.
+FEW_STEPS = 150
 
 
 def prepare_text(
@@ -72,10 +72,13 @@ def _write_arrow(path: Path, sentences: Iterable[str], reporter: Reporter, chunk
 def check_text(text: Dataset, encoder: SentenceTransformer, settings: TrainingSettings, reporter: Reporter) -> None:
     """Warn where training is likely to be pointless."""
     count = len(text)
-    if count < FEW_SENTENCES:
+    per_epoch = count / (settings.batch_size * settings.gradient_accumulation)
+    steps = settings.max_steps or math.ceil(settings.epochs * per_epoch)
+    if steps < FEW_STEPS:
         reporter.warn(
-            f"only {count} sentences: that is {math.ceil(settings.epochs * count / settings.batch_size)} steps, too few "
-            "to change much. Add text, or more --epochs."
+            f"{count:,} sentences give {steps} steps here. Contrastive tuning gets worse before it gets better, and below about "
+            f"{FEW_STEPS} steps the result may be worse than the untuned encoder: add text, or say --epochs "
+            f"{math.ceil(FEW_STEPS / per_epoch)}."
         )
     step = max(1, count // 500)
     sample = [text[index]["sentence"] for index in range(0, count, step)]
