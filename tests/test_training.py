@@ -23,7 +23,7 @@ from selfguide.encoders import load_encoder, with_pooling
 from selfguide.errors import SelfguideError, UsageError
 from selfguide.monitors import effective_rank, has_collapsed, mean_cosine
 from selfguide.reporting import Reporter
-from selfguide.runs import _evaluator, run
+from selfguide.runs import _evaluator, _keep_curves, run
 from selfguide.settings import TrainingSettings
 from selfguide.text import Sentences
 from selfguide.text.pairs import read_pairs
@@ -328,3 +328,14 @@ def test_settings_and_options_are_told_apart_and_wrong_ones_refused(bert: Path) 
             precision="fp16",
             quiet=True,
         )
+
+
+def test_a_trackers_files_outlive_the_work_folder(tmp_path: Path) -> None:
+    work, finished = tmp_path / "out.partial", tmp_path / "out.partial" / "finished"
+    finished.mkdir(parents=True)
+    _keep_curves(work, finished)  # no tracker, nothing to keep
+    assert not list(finished.iterdir())
+    (work / "runs" / "today").mkdir(parents=True)
+    (work / "runs" / "today" / "events.out").write_text("curve")
+    _keep_curves(work, finished)
+    assert (finished / "runs" / "today" / "events.out").read_text() == "curve"

@@ -190,10 +190,17 @@ def _finish(encoder: SentenceTransformer, record: RunRecord, work: Path, final: 
         encoder.save(str(finished), create_model_card=False, safe_serialization=True)
         (finished / "README.md").write_text(model_card(record, encoder), encoding="utf-8")
         (finished / RUN_FILE).write_text(json.dumps(asdict(record), indent=2), encoding="utf-8")
+        _keep_curves(work, finished)
         _as_readable_as_any(finished)
         put_in_place(finished, final)
         shutil.rmtree(work, ignore_errors=True)
     wait_for_everyone(TrainingSettings(**record.config.training))
+
+
+def _keep_curves(work: Path, finished: Path) -> None:
+    """A tracker on disk (tensorboard) writes below the work folder; its files go along, or they would be lost with it."""
+    if (work / "runs").is_dir():
+        (work / "runs").rename(finished / "runs")
 
 
 def _as_readable_as_any(folder: Path) -> None:
