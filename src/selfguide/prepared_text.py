@@ -69,12 +69,14 @@ def _write_arrow(path: Path, sentences: Iterable[str], reporter: Reporter, chunk
             writer.write_batch(pa.record_batch([batch], schema=schema))
 
 
-def check_text(text: Dataset, encoder: SentenceTransformer, settings: TrainingSettings, reporter: Reporter) -> None:
+def check_text(
+    text: Dataset, encoder: SentenceTransformer, settings: TrainingSettings, reporter: Reporter, *, tuning: bool = True
+) -> None:
     """Warn where training is likely to be pointless."""
     count = len(text)
     per_epoch = count / (settings.batch_size * settings.gradient_accumulation)
     steps = settings.max_steps or math.ceil(settings.epochs * per_epoch)
-    if steps < FEW_STEPS:
+    if tuning and steps < FEW_STEPS:
         reporter.warn(
             f"{count:,} sentences give {steps} steps here. Contrastive tuning gets worse before it gets better, and below about "
             f"{FEW_STEPS} steps the result may be worse than the untuned encoder: add text, or say --epochs "

@@ -105,13 +105,15 @@ def run(
         student = _own_copy(encoder) if encoder is not None else load_encoder(config.encoder, device=_device(settings))
         text, record.text = prepare_text(work, sentences, settings, reporter)
         record.seconds["text"] = time.monotonic() - started
-        check_text(text, student, settings, reporter)
+        check_text(text, student, settings, reporter, tuning=registry.entry(config.method).family == "tuning")
         evaluator = _evaluator(dev_pairs, settings) if dev_pairs else None
         if evaluator is not None:
             record.scores |= _scores_before(student, evaluator)
         context = FitContext(text, settings, work, reporter, evaluator, resume=resume)
         outcome = registry.make(config.method, config.options).fit(student, context)
-        _fill(record, outcome, reporter, evaluator is not None)
+        if evaluator is not None and outcome.best_score is None:  # nothing was tuned, so nothing was scored on the way
+            outcome.best_score = float(evaluator(outcome.encoder)[f"dev_{DEV_METRIC}"])
+        _fill(record, outcome, reporter)
         record.seconds["total"] = time.monotonic() - started
         if output is not None:
             _finish(outcome.encoder, record, work, Path(output))
@@ -163,16 +165,19 @@ def _scores_before(encoder: SentenceTransformer, evaluator: EmbeddingSimilarityE
     }
 
 
-def _fill(record: RunRecord, outcome: TrainingOutcome, reporter: Reporter, graded: bool) -> None:
+def _fill(record: RunRecord, outcome: TrainingOutcome, reporter: Reporter) -> None:
     record.steps = outcome.steps
     record.final_loss = outcome.final_loss
     record.seconds["training"] = outcome.seconds
     record.sentences_per_second = outcome.sentences_per_second
     record.dev_curve = outcome.dev_scores
-    if graded and outcome.best_score is not None:
+    if outcome.best_score is not None:
         record.scores["after"] = outcome.best_score
+    if outcome.best_step is not None:
         early = ", stopped early" if outcome.stopped_early else ""
         record.checkpoint = f"step {outcome.best_step}, best on the dev pairs{early}"
+    elif registry.entry(record.config.method).family != "tuning":
+        record.checkpoint = "none: nothing was tuned"
     else:
         record.checkpoint = "the last one: there were no dev pairs to choose by"
     record.warnings = list(reporter.warnings)

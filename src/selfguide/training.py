@@ -26,11 +26,13 @@ import torch
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 from sentence_transformers import SentenceTransformerTrainer, SentenceTransformerTrainingArguments
+from sentence_transformers.base.evaluation import BaseEvaluator
 from torch import Tensor, nn
 from transformers import PrinterCallback, ProgressCallback, TrainerCallback, set_seed
 
 from selfguide.encoders import load_encoder
 from selfguide.errors import InterruptedRun, SelfguideError, UsageError
+from selfguide.headed_loss import own_parameters
 from selfguide.monitors import CollapseMonitor, FiniteLossMonitor
 from selfguide.reporting import Reporter
 from selfguide.settings import TrainingSettings
@@ -38,7 +40,6 @@ from selfguide.settings import TrainingSettings
 if TYPE_CHECKING:
     from datasets import Dataset
     from sentence_transformers import SentenceTransformer
-    from sentence_transformers.base.evaluation import BaseEvaluator
     from transformers import TrainerControl, TrainerState
 
 COMPLETE = "complete.json"
@@ -74,10 +75,23 @@ class TrainingOutcome:
     stopped_early: bool = False
 
 
+Optimisers = tuple[torch.optim.Optimizer, torch.optim.lr_scheduler.LRScheduler]
+
+
 def fine_tune(
-    student: SentenceTransformer, make_loss: Callable[[SentenceTransformer], nn.Module], context: FitContext
+    student: SentenceTransformer,
+    make_loss: Callable[[SentenceTransformer], nn.Module],
+    context: FitContext,
+    *,
+    finished: Callable[[SentenceTransformer], SentenceTransformer] | None = None,
+    make_optimiser: Callable[[nn.Module, int], Optimisers] | None = None,
 ) -> TrainingOutcome:
-    """Tune a student on unlabelled text; see the module's head for what that includes."""
+    """Tune a student on text; see the module's head for what that includes.
+
+    ``finished`` gives the encoder as it will be handed out, where that is not the student as it is trained (another
+    pooling, say): dev pairs are scored with it. ``make_optimiser`` takes the loss (whose parameters include the student's)
+    and the number of steps, for methods that do not use AdamW with a linear schedule.
+    """
     settings, reporter = context.settings, context.reporter
     if len(context.text) < 2:
         raise SelfguideError("Contrastive training needs at least two different sentences; this text has fewer.")
@@ -91,9 +105,11 @@ def fine_tune(
     callbacks: list[TrainerCallback] = [clock, stop, FiniteLossMonitor(), CollapseMonitor(student, reporter)]
     if context.dev is not None:
         callbacks.append(best)
+    dev = context.dev if finished is None or context.dev is None else _ScoreFinished(context.dev, finished)
     trainer = _Trainer(
-        model=student, args=arguments, train_dataset=context.text, loss=loss, evaluator=context.dev, callbacks=callbacks
+        model=student, args=arguments, train_dataset=context.text, loss=loss, evaluator=dev, callbacks=callbacks
     )
+    trainer.make_optimiser = make_optimiser
     trainer.remove_callback(PrinterCallback)
     trainer.remove_callback(ProgressCallback)
     checkpoint = latest_checkpoint(context.work) if context.resume else None
@@ -103,7 +119,22 @@ def fine_tune(
         trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
     if stop.asked:
         raise InterruptedRun(f"Stopped at step {trainer.state.global_step}; everything up to there is kept.")
-    return _outcome(trainer, student, context, best, clock)
+    outcome = _outcome(trainer, student, context, best, clock)
+    if finished is not None:
+        outcome.encoder = finished(student).eval()
+    return outcome
+
+
+class _ScoreFinished(BaseEvaluator):
+    """Score the encoder as it will be handed out, not as it is trained."""
+
+    def __init__(self, dev: BaseEvaluator, finished: Callable[[SentenceTransformer], SentenceTransformer]) -> None:
+        super().__init__()
+        self.dev, self.finished = dev, finished
+        self.primary_metric = dev.primary_metric
+
+    def __call__(self, model: Any, *args: Any, **kwargs: Any) -> dict[str, float]:
+        return self.dev(self.finished(model), *args, **kwargs)
 
 
 def _outcome(
@@ -132,6 +163,13 @@ class _Trainer(SentenceTransformerTrainer):
     """The stock trainer, with complete checkpoints and our own model card."""
 
     last_loss: Tensor | None = None
+    make_optimiser: Callable[[nn.Module, int], Optimisers] | None = None
+
+    def create_optimizer_and_scheduler(self, num_training_steps: int) -> None:
+        if self.make_optimiser is None:
+            super().create_optimizer_and_scheduler(num_training_steps)
+        else:
+            self.optimizer, self.lr_scheduler = self.make_optimiser(self.loss, num_training_steps)
 
     def add_model_card_callback(self, default_args_dict: dict[str, Any]) -> None:
         """Nothing: the run writes its own card, and the stock one asks the hub about the base model."""
@@ -163,12 +201,7 @@ class _Trainer(SentenceTransformerTrainer):
 
 
 def _loss_weights(loss: nn.Module) -> dict[str, Tensor]:
-    """The loss's own trained weights: not the student's, which the trainer saves, and nothing that is fixed."""
-    return {
-        name: parameter.detach()
-        for name, parameter in loss.named_parameters()
-        if parameter.requires_grad and not name.startswith("model.")
-    }
+    return {name: parameter.detach() for name, parameter in own_parameters(loss).items()}
 
 
 def latest_checkpoint(work: Path) -> Path | None:

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import typing
 from abc import ABC, abstractmethod
-from dataclasses import asdict, fields
+from dataclasses import asdict, fields, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from selfguide.errors import UsageError
 from selfguide.settings import TrainingSettings
-from selfguide.training import FitContext, TrainingOutcome, fine_tune
+from selfguide.training import FitContext, Optimisers, TrainingOutcome, fine_tune
 
 if TYPE_CHECKING:
+    from datasets import Dataset
     from sentence_transformers import SentenceTransformer
     from torch import nn
 
@@ -60,8 +61,34 @@ class TuningMethod(Method):
     def loss(self, student: SentenceTransformer) -> nn.Module:
         """A sentence-transformers loss over the student."""
 
+    def dataset(self, text: Dataset) -> Dataset:
+        """What is trained on: the text's one column ``sentence``, unless the method makes something else of it.
+
+        Columns of text become the loss's inputs in their order; a column ``label`` becomes its labels.
+        """
+        return text
+
+    def finished(self, student: SentenceTransformer) -> SentenceTransformer:
+        """The encoder as it is handed out and as dev pairs score it; may share its weights with the student."""
+        return student
+
+    def optimiser(self, loss: nn.Module, steps: int) -> Optimisers:
+        """An optimiser and schedule of the method's own, over the loss's parameters (the student's are among them).
+
+        A method that does not define it gets AdamW with a linear warm-up and decay.
+        """
+        raise NotImplementedError
+
     def fit(self, encoder: SentenceTransformer, context: FitContext) -> TrainingOutcome:
-        return fine_tune(self.student(encoder), self.loss, context)
+        context = replace(context, text=self.dataset(context.text))
+        own = type(self).optimiser is not TuningMethod.optimiser
+        return fine_tune(
+            self.student(encoder),
+            self.loss,
+            context,
+            finished=self.finished if type(self).finished is not TuningMethod.finished else None,
+            make_optimiser=self.optimiser if own else None,
+        )
 
 
 def option_types(options: type[Any]) -> dict[str, Any]:

@@ -34,6 +34,7 @@ from torch import Tensor, nn
 from selfguide import losses
 from selfguide.encoders import backbone, depth, freeze_layer_zero, freeze_unused, input_names, with_pooling
 from selfguide.errors import UsageError
+from selfguide.headed_loss import HeadedLoss, single
 from selfguide.methods.base import TuningMethod
 from selfguide.packing import packed
 from selfguide.settings import require_types
@@ -87,7 +88,7 @@ class SelfGuidedOptions:
             raise UsageError(f"head_size must be at least 0, got {self.head_size}.")
 
 
-class SelfGuidedLoss(nn.Module):
+class SelfGuidedLoss(HeadedLoss):
     """Self-guided contrastive loss (SG, SG-OPT) as an ordinary sentence-transformers loss.
 
     At construction it copies the model's Transformer as the guide. In training, the guide's layer views teach the model's
@@ -155,7 +156,6 @@ class SelfGuidedLoss(nn.Module):
         if freeze_layer_0:
             freeze_layer_zero(model)
         freeze_unused(model)
-        # The trainer puts a distributed wrapper in place of the child called `model`, and only of that one.
         self.model = model
         self.guide = copy.deepcopy(backbone(model)).requires_grad_(False).eval()
         width = int(self.guide.config.hidden_size)
@@ -171,7 +171,7 @@ class SelfGuidedLoss(nn.Module):
         student = dict(self._student.named_parameters())
         self._moving = [name for name, parameter in student.items() if parameter.requires_grad]
         self._student_parameters = [student[name] for name in self._moving]
-        _average_over_processes(self.head)
+        self.share_over_processes()
 
     def train(self, mode: bool = True) -> SelfGuidedLoss:
         """Training mode for the student and head; the guide stays in evaluation mode."""
@@ -180,7 +180,7 @@ class SelfGuidedLoss(nn.Module):
         return self
 
     def forward(self, sentence_features: Iterable[dict[str, Tensor]], labels: Tensor | None = None) -> Tensor:
-        self._forget_old_gradients()
+        self.begin_step()
         features = next(iter(sentence_features))
         with packed(self.guide, self._student):
             views = self._views(features)
@@ -198,20 +198,11 @@ class SelfGuidedLoss(nn.Module):
         # In single precision, head included, whatever the encoder runs in: logits reach 1/τ = 100, where bfloat16 counts
         # in steps of a half.
         with torch.autocast(embeddings.device.type, enabled=False):
-            return function(self.head(_single(embeddings)), self.head(_single(views)), self.temperature)
+            return function(self.head(single(embeddings)), self.head(single(views)), self.temperature)
 
     @property
     def _student(self) -> nn.Module:
         return self._students[0]
-
-    def _forget_old_gradients(self) -> None:
-        """Clear the head's gradient whenever the student's has been cleared.
-
-        The trainer clears the model's gradients after a step; before sentence-transformers 6.2 it left those of the loss
-        standing, and a head that adds up the gradients of all steps learns nothing.
-        """
-        if self.training and all(parameter.grad is None for parameter in self._student_parameters):
-            self.head.zero_grad()
 
     def distance(self) -> Tensor:
         """‖θ_F − θ_T‖² over the parameters that may move."""
@@ -281,25 +272,3 @@ def _draw_one(views: Tensor) -> Tensor:
     chosen = torch.randint(count, (batch,)).to(views.device)
     return views[torch.arange(batch, device=views.device), chosen]
 
-
-def _single(tensor: Tensor) -> Tensor:
-    """At least single precision: half precision is raised, double stays."""
-    return tensor if tensor.dtype in (torch.float32, torch.float64) else tensor.float()
-
-
-def _average_over_processes(head: nn.Module) -> None:
-    """Keep the head the same in every process of a distributed run.
-
-    The trainer wraps the model for distribution, not the loss, so the head's gradients are averaged here. Averaging the
-    accumulated gradient again at the next batch is harmless: what was averaged before is equal everywhere.
-    """
-    if not (torch.distributed.is_available() and torch.distributed.is_initialized()):
-        return
-
-    def average(parameter: Tensor) -> None:
-        if parameter.grad is not None:
-            torch.distributed.all_reduce(parameter.grad)
-            parameter.grad /= torch.distributed.get_world_size()
-
-    for parameter in head.parameters():
-        parameter.register_post_accumulate_grad_hook(average)
