@@ -57,7 +57,8 @@ def _parser() -> argparse.ArgumentParser:
     _add(made, Settings, tuple(f.name for f in fields(Settings)))
     _add(made, Shape, _SHAPE)
     made = command("export", "write a checkpoint as a stock BertModel folder", "checkpoint", "tokenizer", "out")
-    made = command("bundle", "a run's results in few files", "run", "out")
+    made = command("bundle", "a run's exports and records in few files below 16 MiB", "run", "out")
+    made = command("unbundle", "the pieces of a bundle back into a run folder", "pieces", "out")
     made = command("check", "STS-B dev of an exported encoder", "model", "data-folder")
     made.add_argument("--results", type=Path, help="folder whose results file gets the row (default: beside the model)")
     made.add_argument("--device", default=None)
@@ -84,9 +85,14 @@ def main(argv: list[str] | None = None) -> int:
         found = prepare(args.text, args.tokenizer, args.out, parts=args.parts, held_out=args.held_out, pack=args.pack)
         print(json.dumps(found, indent=1))
     elif args.command == "bundle":
-        from .convert import bundle
+        from .bundle import bundle
 
         for path in bundle(args.run, args.out):
+            print(f"{path.stat().st_size:>12,} {path}")
+    elif args.command == "unbundle":
+        from .bundle import unbundle
+
+        for path in unbundle(args.pieces, args.out):
             print(f"{path.stat().st_size:>12,} {path}")
     else:
         _with_torch(args)
@@ -109,11 +115,15 @@ def _with_torch(args: argparse.Namespace) -> None:
     elif args.command == "export":
         from .convert import export
         from .model import MaskedLM
+        from .train import AVERAGE
 
         state = torch.load(args.checkpoint, map_location="cpu", weights_only=True)
         model = MaskedLM(Shape(**state["shape"]))
         model.load_state_dict(state["model"])
         print(f"{export(model, args.tokenizer, args.out):,} bytes in {args.out / 'encoder'}")
+        if state.get("average"):
+            model.load_state_dict(state["average"]["values"])
+            print(f"{export(model, args.tokenizer, args.out / AVERAGE):,} bytes in {args.out / AVERAGE / 'encoder'}")
     elif args.command == "check":
         from .evaluate import check
         from .train import record

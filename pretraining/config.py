@@ -34,6 +34,13 @@ class Settings:
     long_max: int = 128
     full_share: float = 0.10  # of the long inputs: as long as the position table, so that all its rows are trained
     mask_rate: float = 0.20
+    # Experiments, all off: what one is worth, only a results file can say.
+    whole_words: bool = False  # hide all pieces of a word together
+    dropout: float = 0.0  # on the embeddings and on the outputs of attention and FFN
+    cls_own: float = 0.0  # weight of a loss in which [CLS] names hidden words of its own input
+    cls_next: float = 0.0  # weight of a loss in which [CLS] names words around its input in the document
+    cls_rows: int = 4096  # how many such words a step, for each of the two
+    average: int = 0  # steps over which a moving average of the weights reaches back; it is exported beside them
     lr: float = 6e-4
     beta1: float = 0.9
     beta2: float = 0.98

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import tarfile
 from pathlib import Path
 from typing import Any
 
@@ -45,7 +44,7 @@ _HEAD = {
 
 
 def stock_config(shape: Shape) -> dict[str, Any]:
-    """A BERT configuration. Dropout is 0 in pre-training, but 0.1 is what fine-tuning should find."""
+    """A BERT configuration. Whatever dropout pre-training had, 0.1 is what fine-tuning should find."""
     return {
         "architectures": ["BertModel"],
         "model_type": "bert",
@@ -175,18 +174,3 @@ def read_export(folder: Path) -> tuple[Shape, dict[str, Tensor], dict[str, Tenso
         encoder.update(load_file(path))
     heads = [p for p in (folder / "head" / HEAD_FILE, folder.parent / "head" / HEAD_FILE) if p.exists()]
     return shape_of(config), encoder, load_file(heads[0]) if heads else None
-
-
-def bundle(run: Path, out: Path) -> list[Path]:
-    """A run's results in few files: the shards as they are, everything small in one tar. Unpack it over the shards."""
-    out.mkdir(parents=True, exist_ok=True)
-    made: list[Path] = []
-    with tarfile.open(out / "small.tar", "w") as tar:
-        for path in sorted(p for p in run.rglob("*") if p.is_file()):
-            inside = path.relative_to(run)
-            if inside.parts[0] == "encoder" and path.name.startswith("model") and path.suffix == ".safetensors":
-                (out / "encoder").mkdir(exist_ok=True)
-                made.append(Path(shutil.copyfile(path, out / inside)))
-            elif path.stat().st_size < 4_000_000 and not path.name.startswith("checkpoint"):
-                tar.add(path, arcname=str(inside))
-    return [*made, out / "small.tar"]

@@ -6,58 +6,16 @@ Nothing in here waits for the device: every shape is fixed beforehand and the ra
 from __future__ import annotations
 
 import math
-from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
-from typing import NamedTuple
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from .config import Settings
-from .model import Packed
-from .prepare import DOCUMENT, HELD_OUT, LENGTH, LINE, SENTENCES, TOKENS, part_names, read_numbers
+from .corpus import Corpus, Spans, topic_weights
+from .model import Batch, Packed, Signal
 from .tokenizer import CLS, MASK, SEP
 
-
-class Corpus(NamedTuple):
-    """Token ids end to end, and for each sentence where it, its line and its document lie."""
-
-    tokens: Tensor  # (N,) int16
-    starts: Tensor  # (S + 1,) first token of each sentence, then N
-    line_starts: Tensor  # (S,) first token of the sentence's line
-    document_ends: Tensor  # (S,) end of the sentence's document
-
-
-def corpus_of(tokens: np.ndarray, marks: np.ndarray, device: torch.device) -> Corpus:
-    """The arrays of one or more parts as tensors on ``device``."""
-    ends = np.cumsum((marks & LENGTH).astype(np.int64))
-    if not len(marks) or ends[-1] != len(tokens):
-        raise ValueError("the sentence file does not belong to the token file")
-    starts = np.concatenate([[0], ends])
-    lines = np.maximum.accumulate(np.where(marks & LINE, starts[:-1], 0))
-    first = np.flatnonzero(marks & DOCUMENT)
-    limits = np.append(starts[first[1:]], len(tokens))
-    document_ends = np.repeat(limits, np.diff(np.append(first, len(marks))))
-    as_tensor = [torch.from_numpy(a).to(device) for a in (tokens.astype(np.int16), starts, lines, document_ends)]
-    return Corpus(*as_tensor)
-
-
-def load_corpus(folder: Path, device: torch.device, *, held_out: bool = False) -> Corpus:
-    """All training parts of a folder, or its held-out part."""
-    names = [HELD_OUT] if held_out else part_names(folder)
-    files = [name + end for end in (TOKENS, SENTENCES) for name in names]
-    with ThreadPoolExecutor() as pool:  # unpacking releases the interpreter lock
-        arrays = list(pool.map(lambda name: read_numbers(folder, name), files))
-    count = len(names)
-    return corpus_of(np.concatenate(arrays[:count]), np.concatenate(arrays[count:]), device)
-
-
-class Spans(NamedTuple):
-    """Stretches of the corpus: first token and length (without special tokens)."""
-
-    start: Tensor
-    length: Tensor
+AROUND = 32  # how far from its span, in tokens, the text lies that [CLS] is to foresee (``cls_next``)
 
 
 def pack(corpus: Corpus, spans: Spans, total: int) -> Packed:
@@ -76,12 +34,19 @@ def pack(corpus: Corpus, spans: Spans, total: int) -> Packed:
     return Packed(ids, positions, cu.to(torch.int32), sequence)
 
 
-def mask(ids: Tensor, count: int, vocab: int, generator: torch.Generator) -> tuple[Tensor, Tensor, Tensor]:
+def mask(
+    ids: Tensor, count: int, vocab: int, generator: torch.Generator, continuation: Tensor | None = None
+) -> tuple[Tensor, Tensor, Tensor]:
     """Hide exactly ``count`` ordinary tokens: 80 % as [MASK], 10 % as a random token, 10 % as they are.
 
-    Returns the new ids, the places and the labels. Entries of the vocabulary up to [MASK] are never chosen.
+    With ``continuation`` (which entries of the vocabulary go on a word) whole words are chosen; the one that meets the
+    count may be split. Returns the new ids, the places and the labels. Entries up to [MASK] are never chosen.
     """
     score = torch.rand(ids.shape, device=ids.device, generator=generator)
+    if continuation is not None:
+        # [CLS] is no continuation, so that no word runs on from one sequence into the next.
+        word = torch.cumsum(~continuation[ids], 0) - 1
+        score = score[word.clamp_(min=0)]
     score = torch.where(ids > MASK, score, 2.0)
     places = torch.topk(score, count, largest=False, sorted=False).indices
     labels = ids[places]
@@ -94,9 +59,15 @@ def mask(ids: Tensor, count: int, vocab: int, generator: torch.Generator) -> tup
 class Batcher:
     """Draws steps: a fixed number of short inputs, then long ones until the row is full."""
 
-    def __init__(self, corpus: Corpus, settings: Settings, *, vocab: int, positions: int, seed: int) -> None:
+    def __init__(
+        self, corpus: Corpus, settings: Settings,
+        *, vocab: int, positions: int, seed: int, continuation: Tensor | None = None,
+    ) -> None:  # fmt: skip
+        if settings.whole_words and continuation is None:
+            raise ValueError("whole-word masking needs to know which pieces go on a word")
         self.corpus, self.settings, self.vocab, self.positions = corpus, settings, vocab, positions
         self.device = corpus.tokens.device
+        self.continuation = continuation.to(self.device) if settings.whole_words and continuation is not None else None
         self.generator = torch.Generator(device=self.device)
         self.generator.manual_seed(seed)
         left = corpus.document_ends - corpus.starts[:-1]
@@ -119,6 +90,7 @@ class Batcher:
         self.masked = max(1, int(settings.mask_rate * plain))
         if self.masked > 256:
             self.masked -= self.masked % 256  # for the same reason, and matrix kernels like it
+        self.topic = topic_weights(corpus, vocab) if settings.cls_own or settings.cls_next else None
 
     def _uniform(self, high: int, count: int, low: int = 0) -> Tensor:
         return torch.randint(low, high, (count,), device=self.device, generator=self.generator)
@@ -158,18 +130,56 @@ class Batcher:
         start = self._uniform(self.corpus.tokens.shape[0] - self.positions + 2, self.spill)
         return Spans(start, torch.full_like(start, self.positions - 2))
 
-    def draw(self) -> tuple[Packed, Tensor, Tensor]:
-        """One step: the packed row with tokens hidden, their places, their labels."""
+    def draw_own(self, packed: Packed, places: Tensor, labels: Tensor) -> Signal:
+        """[CLS] rows with hidden words of their own sequence as labels."""
+        assert self.topic is not None
+        # The places come in no random order: a random choice has to be drawn.
+        chosen = self._chance(places.shape[0]).argsort()[: self.settings.cls_rows]
+        own = labels[chosen]
+        rows = packed.cu[packed.sequence[places[chosen]]].long()
+        return Signal("cls_own", self.settings.cls_own, rows, own, self.topic[own])
+
+    def draw_next(self, packed: Packed, spans: Spans) -> Signal:
+        """[CLS] rows with words from the text after their span as labels; from before it where the document ends."""
+        assert self.topic is not None
+        corpus, count = self.corpus, self.settings.cls_rows
+        lengths = packed.cu.diff()
+        # Empty sequences all lie at the end.
+        number = self._below((lengths > 0).sum().expand(count))
+        start = spans.start[number]
+        end = start + (lengths[number] - 2).clamp(min=0)  # of what is shown: the row may have cut the span
+        sentence = torch.searchsorted(corpus.starts, start, right=True) - 1
+        after = (corpus.document_ends[sentence] - end).clamp(0, AROUND)
+        before = (start - corpus.document_starts[sentence]).clamp(0, AROUND)
+        first = torch.where(after > 0, end, start - before)
+        there = torch.where(after > 0, after, before)
+        token = (first + self._below(there)).clamp_(0, corpus.tokens.shape[0] - 1)
+        labels = corpus.tokens[token].long()
+        weights = torch.where(there > 0, self.topic[labels], 0.0)
+        return Signal("cls_next", self.settings.cls_next, packed.cu[number].long(), labels, weights)
+
+    def _below(self, limits: Tensor) -> Tensor:
+        """A random whole number from 0 up to each limit, which is not reached (0 where the limit is 0)."""
+        drawn = (self._chance(limits.shape[0]) * limits).long()
+        return torch.minimum(drawn, limits - 1).clamp_(min=0)  # rounding may reach the limit
+
+    def draw(self) -> Batch:
+        """One step: the packed row with tokens hidden, their places, their labels, and what [CLS] is asked."""
         kinds = [self.draw_short(self.shorts), self.draw_long(self.longs), self._draw_spill()]
         spans = Spans(torch.cat([k.start for k in kinds]), torch.cat([k.length for k in kinds]))
         packed = pack(self.corpus, spans, self.settings.tokens)
-        ids, places, labels = mask(packed.ids, self.masked, self.vocab, self.generator)
-        return packed._replace(ids=ids), places, labels
+        ids, places, labels = mask(packed.ids, self.masked, self.vocab, self.generator, self.continuation)
+        signals: list[Signal] = []
+        if self.settings.cls_own:
+            signals.append(self.draw_own(packed, places, labels))
+        if self.settings.cls_next:
+            signals.append(self.draw_next(packed, spans))
+        return Batch(packed._replace(ids=ids), places, labels, tuple(signals))
 
 
 def held_out_batches(
     corpus: Corpus, length: int, *, vocab: int, limit: int, row: int = 65536, rate: float = 0.15, seed: int = 7
-) -> list[tuple[Packed, Tensor, Tensor]]:
+) -> list[Batch]:
     """Fixed evaluation rows: sequences of exactly ``length`` tokens from line starts, spread evenly over the text.
 
     The masks come from a seed of their own, so that every evaluation of every run asks the same questions.
@@ -189,12 +199,12 @@ def held_out_batches(
     # Drawn on the CPU: the generators of two kinds of device give different numbers for one seed.
     generator = torch.Generator().manual_seed(seed)
     host = Corpus(*(t.cpu() for t in corpus))
-    batches: list[tuple[Packed, Tensor, Tensor]] = []
+    batches: list[Batch] = []
     per_row = max(1, row // length)
     for begin in range(0, len(kept), per_row):
         chosen = torch.tensor(kept[begin : begin + per_row])
         packed = pack(host, Spans(chosen, torch.full_like(chosen, content)), len(chosen) * length)
         ids, places, labels = mask(packed.ids, max(1, int(rate * len(chosen) * content)), vocab, generator)
         packed = Packed(*(t.to(corpus.tokens.device) for t in packed._replace(ids=ids)))
-        batches.append((packed, places.to(corpus.tokens.device), labels.to(corpus.tokens.device)))
+        batches.append(Batch(packed, places.to(corpus.tokens.device), labels.to(corpus.tokens.device)))
     return batches

@@ -27,6 +27,25 @@ class Packed(NamedTuple):
     sequence: Tensor  # (T,) number of the sequence a token belongs to
 
 
+class Signal(NamedTuple):
+    """Questions to [CLS]: rows of the flat row, the word each is to name, and how much that word counts."""
+
+    name: str
+    share: float  # what the loss counts beside that of masked language modelling
+    rows: Tensor  # (R,) places of [CLS]
+    labels: Tensor  # (R,)
+    weights: Tensor  # (R,)
+
+
+class Batch(NamedTuple):
+    """A step: the row with tokens hidden, where, which they were, and what [CLS] is asked beside that."""
+
+    packed: Packed
+    places: Tensor  # (M,)
+    labels: Tensor  # (M,)
+    signals: tuple[Signal, ...] = ()
+
+
 def local_mask(sequence: Tensor, reach: int) -> Tensor:
     """Which of three neighbouring blocks of keys each token may see: those of its own sequence.
 
@@ -81,10 +100,20 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
     return F.linear(x, weight.to(x.dtype), bias.to(x.dtype))
 
 
+def dropped(x: Tensor, dropout: float) -> Tensor:
+    """Dropout with a rate known beforehand: at 0 there is no trace of it in the compiled code."""
+    return F.dropout(x, dropout, training=True) if dropout else x
+
+
 def layer_forward(
-    x: Tensor, cu: Tensor, mask: Tensor | None, heads: int, reach: int, eps: float, weights: list[Tensor]
-) -> Tensor:
-    """One post-norm layer. A plain function of tensors, so that one compilation is shared by all layers."""
+    x: Tensor, cu: Tensor, mask: Tensor | None, heads: int, reach: int, eps: float, dropout: float,
+    weights: list[Tensor],
+) -> Tensor:  # fmt: skip
+    """One post-norm layer. A plain function of tensors, so that one compilation is shared by all layers.
+
+    Dropout falls on the two outputs before they are added. On attention probabilities, where a stock BERT has it too,
+    the variable-length kernel offers none.
+    """
     w_qkv, b_qkv, w_out, b_out, n1_w, n1_b, w_in, b_in, w_down, b_down, n2_w, n2_b = weights
     total, width = x.shape
     query, key, value = linear(x, w_qkv, b_qkv).view(total, 3, heads, width // heads).unbind(1)
@@ -92,9 +121,9 @@ def layer_forward(
         seen = varlen_attention(query, key, value, cu, reach)
     else:
         seen = local_attention(query, key, value, mask, reach)
-    h = linear(seen.reshape(total, width), w_out, b_out)
+    h = dropped(linear(seen.reshape(total, width), w_out, b_out), dropout)
     x = normed(h.float() + x.float(), n1_w, n1_b, eps).to(x.dtype)
-    h = linear(F.gelu(linear(x, w_in, b_in)), w_down, b_down)
+    h = dropped(linear(F.gelu(linear(x, w_in, b_in)), w_down, b_down), dropout)
     return normed(h.float() + x.float(), n2_w, n2_b, eps).to(x.dtype)
 
 
@@ -107,6 +136,14 @@ def head_forward(x: Tensor, embedding: Tensor, weights: list[Tensor], eps: float
 
 def head_loss(x: Tensor, embedding: Tensor, weights: list[Tensor], labels: Tensor, eps: float) -> Tensor:
     return F.cross_entropy(head_forward(x, embedding, weights, eps).float(), labels)
+
+
+def signal_loss(
+    x: Tensor, embedding: Tensor, weights: list[Tensor], labels: Tensor, counts: Tensor, eps: float
+) -> Tensor:
+    """As ``head_loss``, but a mean in which row r counts ``counts[r]``."""
+    each = F.cross_entropy(head_forward(x, embedding, weights, eps).float(), labels, reduction="none")
+    return (counts * each).sum() / counts.sum().clamp(min=1e-6)
 
 
 class Layer(nn.Module):
@@ -128,13 +165,18 @@ class Layer(nn.Module):
 
 
 class MaskedLM(nn.Module):
-    """Encoder and MLM head. ``attention`` is ``varlen`` (CUDA, bf16) or ``sdpa`` (anywhere)."""
+    """Encoder and MLM head. ``attention`` is ``varlen`` (CUDA, bf16) or ``sdpa`` (anywhere).
 
-    def __init__(self, shape: Shape, *, attention: str = "sdpa", dtype: torch.dtype = torch.float32) -> None:
+    ``dropout`` acts in training mode alone, and never where ``eager`` is asked for.
+    """
+
+    def __init__(
+        self, shape: Shape, *, attention: str = "sdpa", dtype: torch.dtype = torch.float32, dropout: float = 0.0
+    ) -> None:
         super().__init__()
         if attention not in ("varlen", "sdpa"):
             raise ValueError(f"attention must be 'varlen' or 'sdpa', not {attention!r}")
-        self.shape, self.attention, self.dtype = shape, attention, dtype
+        self.shape, self.attention, self.dtype, self.dropout = shape, attention, dtype, dropout
         width = shape.width
         self.tokens = nn.Embedding(shape.vocab, width)
         self.places = nn.Embedding(shape.positions, width)
@@ -151,15 +193,17 @@ class MaskedLM(nn.Module):
                 nn.init.zeros_(module.bias)
         self._layer: Callable[..., Tensor] = layer_forward
         self._loss: Callable[..., Tensor] = head_loss
+        self._signal: Callable[..., Tensor] = signal_loss
 
     def compile_parts(self) -> None:
         """Compile the layer and the head. The embeddings stay eager: their gradient is a sort there, and atomic
         additions (thousands of [MASK] into one row) when compiled."""
         self._layer = torch.compile(layer_forward, dynamic=False, fullgraph=True)
         self._loss = torch.compile(head_loss, dynamic=False, fullgraph=True)
+        self._signal = torch.compile(signal_loss, dynamic=False, fullgraph=True)
 
     def eager_parts(self) -> None:
-        self._layer, self._loss = layer_forward, head_loss
+        self._layer, self._loss, self._signal = layer_forward, head_loss, signal_loss
 
     def head_weights(self) -> list[Tensor]:
         norm = self.transform_norm
@@ -168,19 +212,29 @@ class MaskedLM(nn.Module):
     def hidden(self, batch: Packed, *, eager: bool = False) -> Tensor:
         """The last layer's states, (T, width)."""
         shape = self.shape
+        dropout = self.dropout if self.training and not eager else 0.0
         x = self.tokens(batch.ids) + self.types.weight[0] + self.places(batch.positions)
-        x = normed(x, self.norm.weight, self.norm.bias, shape.eps).to(self.dtype)
+        x = dropped(normed(x, self.norm.weight, self.norm.bias, shape.eps), dropout).to(self.dtype)
         mask = local_mask(batch.sequence, shape.positions) if self.attention == "sdpa" else None
         layer = layer_forward if eager else self._layer
         for block in self.layers:
-            x = layer(x, batch.cu, mask, shape.heads, shape.positions, shape.eps, block.weights())  # type: ignore[operator]
+            x = layer(x, batch.cu, mask, shape.heads, shape.positions, shape.eps, dropout, block.weights())  # type: ignore[operator]
         return x
 
-    def loss(self, batch: Packed, places: Tensor, labels: Tensor, *, eager: bool = False) -> Tensor:
-        """Mean cross-entropy at the masked places; the head runs on those rows alone."""
-        x = self.hidden(batch, eager=eager).index_select(0, places)
-        function = head_loss if eager else self._loss
-        return function(x, self.tokens.weight, self.head_weights(), labels, self.shape.eps)
+    def losses(self, batch: Batch, *, eager: bool = False) -> list[Tensor]:
+        """Mean cross-entropy at the masked places, then that of each signal; the head runs on those rows alone."""
+        x = self.hidden(batch.packed, eager=eager)
+        function, signal = (head_loss, signal_loss) if eager else (self._loss, self._signal)
+        embedding, head, eps = self.tokens.weight, self.head_weights(), self.shape.eps
+        found = [function(x.index_select(0, batch.places), embedding, head, batch.labels, eps)]
+        for asked in batch.signals:
+            # A [CLS] is asked more than once: the gradient of plain indexing adds repeated rows up in fp32.
+            found.append(signal(x[asked.rows], embedding, head, asked.labels, asked.weights, eps))
+        return found
+
+    def loss(self, batch: Batch, *, eager: bool = False) -> Tensor:
+        """The loss of masked language modelling alone."""
+        return self.losses(batch._replace(signals=()), eager=eager)[0]
 
     def logits(self, batch: Packed) -> Tensor:
         """Logits for every token, eager (for tests and small work)."""

@@ -12,7 +12,8 @@ import numpy as np
 import torch
 
 from .config import Settings, Shape
-from .data import Batcher, Corpus, corpus_of, load_corpus
+from .corpus import Corpus, corpus_of, load_corpus
+from .data import Batcher
 from .model import MaskedLM
 from .prepare import DOCUMENT, LINE
 from .train import optimiser, train_step
@@ -45,7 +46,7 @@ def measure(shape: Shape, settings: Settings, corpus: Corpus, steps: int, profil
     optim = optimiser(model, settings, device)
     batcher = Batcher(corpus, settings, vocab=shape.vocab, positions=shape.positions, seed=1)
     began = time.monotonic()
-    first_loss = float(train_step(model, optim, batcher.draw(), 1e-4, 1.0))
+    first_loss = float(train_step(model, optim, batcher.draw(), 1e-4, 1.0)[0])
     first = time.monotonic() - began
     for _ in range(3):
         train_step(model, optim, batcher.draw(), 1e-4, 1.0)
@@ -67,7 +68,7 @@ def measure(shape: Shape, settings: Settings, corpus: Corpus, steps: int, profil
         "tokens_per_second": round(settings.tokens / median), "step_ms": round(1000 * median, 2),
         "issue_ms": round(1000 * issued / max(1, steps // 4), 2), "first_step_s": round(first, 1),
         "draw_ms": round(100 * (time.monotonic() - began), 2), "loss_first": round(first_loss, 4),
-        "loss_last": round(float(loss), 4),
+        "loss_last": round(float(loss[0]), 4),
         "memory_gib": round(torch.cuda.max_memory_allocated() / 2**30, 1) if device.type == "cuda" else 0.0,
     }  # fmt: skip
     if profile:

@@ -68,3 +68,11 @@ def load_tokenizer(folder: Path) -> Tokenizer:
     tokenizer.no_padding()
     tokenizer.no_truncation()
     return tokenizer
+
+
+def continuations(tokenizer: Tokenizer, vocab: int) -> list[bool]:
+    """For each of ``vocab`` entries: does it go on a word (``##...``)?"""
+    marks = [False] * vocab
+    for piece, number in tokenizer.get_vocab().items():
+        marks[number] = piece.startswith("##") and len(piece) > 2  # a bare "##" is text
+    return marks

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import shutil
 import signal
 import time
 import warnings
@@ -14,13 +15,17 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from .average import Average
 from .config import Settings, Shape
 from .convert import export, from_stock, read_export
-from .data import Batcher, held_out_batches, load_corpus
-from .model import MaskedLM, Packed, try_compile
+from .corpus import load_corpus
+from .data import Batcher, held_out_batches
+from .model import Batch, MaskedLM, try_compile
+from .tokenizer import continuations, load_tokenizer
 
 CHECKPOINT = "checkpoint.pt"
 RESULTS = "results.jsonl"
+AVERAGE = "average"
 
 
 def record(out: Path, row: dict[str, Any], *, quiet: bool = False) -> None:
@@ -53,25 +58,31 @@ def optimiser(model: nn.Module, settings: Settings, device: torch.device) -> tor
     return torch.optim.AdamW(groups, lr=settings.lr, betas=betas, eps=settings.eps, fused=device.type == "cuda")
 
 
-def train_step(
-    model: MaskedLM, optim: torch.optim.Optimizer, batch: tuple[Packed, Tensor, Tensor], lr: float, clip: float
-) -> Tensor:
-    """One update; the loss stays on the device."""
-    loss = model.loss(*batch)
-    loss.backward()
+def objective(losses: list[Tensor], batch: Batch) -> Tensor:
+    """What is minimised: the loss of masked language modelling, and a share of each signal's."""
+    total = losses[0]
+    for asked, loss in zip(batch.signals, losses[1:], strict=True):
+        total = total + asked.share * loss
+    return total
+
+
+def train_step(model: MaskedLM, optim: torch.optim.Optimizer, batch: Batch, lr: float, clip: float) -> Tensor:
+    """One update. The losses (masked language modelling, then each signal) stay apart, and on the device."""
+    losses = model.losses(batch)
+    objective(losses, batch).backward()
     nn.utils.clip_grad_norm_(model.parameters(), clip)
     for group in optim.param_groups:
         group["lr"] = lr
     optim.step()
     optim.zero_grad(set_to_none=True)
-    return loss.detach()
+    return torch.stack(losses).detach()
 
 
-def make_ready(model: MaskedLM, batch: tuple[Packed, Tensor, Tensor], compile_parts: bool) -> None:
+def make_ready(model: MaskedLM, batch: Batch, compile_parts: bool) -> None:
     """Try the attention kernel, then the compiler, on one batch each; fall back rather than lose the run."""
 
     def probe() -> None:
-        model.loss(*batch).backward()
+        objective(model.losses(batch), batch).backward()
         model.zero_grad(set_to_none=True)
 
     if model.attention == "varlen":
@@ -89,10 +100,10 @@ def make_ready(model: MaskedLM, batch: tuple[Packed, Tensor, Tensor], compile_pa
 
 
 @torch.no_grad()
-def held_out_loss(model: MaskedLM, batches: list[tuple[Packed, Tensor, Tensor]]) -> float:
+def held_out_loss(model: MaskedLM, batches: list[Batch]) -> float:
     """Mean loss over the hidden tokens of fixed batches (eager: its shapes are its own)."""
-    total = sum(float(model.loss(*batch, eager=True)) * len(batch[2]) for batch in batches)
-    return total / max(1, sum(len(batch[2]) for batch in batches))
+    total = sum(float(model.loss(batch, eager=True)) * len(batch.labels) for batch in batches)
+    return total / max(1, sum(len(batch.labels) for batch in batches))
 
 
 class Run:
@@ -115,17 +126,21 @@ class Run:
         former = read_export(init) if init and not resume else None
         if former:
             shape = former[0]
-        self.model = MaskedLM(shape, attention=settings.attention, dtype=half)
+        self.model = MaskedLM(shape, attention=settings.attention, dtype=half, dropout=settings.dropout)
         if former:
             from_stock(self.model, former[1], former[2])
         self.model.to(device)
         self.optim = optimiser(self.model, settings, device)
+        self.average = Average(self.model, settings.average) if settings.average else None
         if state:
             self._load(state)
         corpus = load_corpus(data, device)
         # A resumed run must not draw what it has seen: the seed moves with the step.
         seed = settings.seed * 1_000_003 + self.step
-        self.batcher = Batcher(corpus, settings, vocab=shape.vocab, positions=shape.positions, seed=seed)
+        pieces = torch.tensor(continuations(load_tokenizer(tokenizer), shape.vocab)) if settings.whole_words else None
+        self.batcher = Batcher(
+            corpus, settings, vocab=shape.vocab, positions=shape.positions, seed=seed, continuation=pieces
+        )
         apart = load_corpus(data, device, held_out=True)
         sizes = [n for n in (128, 32) if n <= shape.positions]
         self.apart = {n: held_out_batches(apart, n, vocab=shape.vocab, limit=260_000) for n in sizes}
@@ -136,7 +151,7 @@ class Run:
             "date": time.strftime("%Y-%m-%d"),
             "torch": torch.__version__, "attention": self.model.attention, "corpus_tokens": corpus.tokens.shape[0],
             "sentences": corpus.starts.shape[0] - 1, "short_sequences": batcher.shorts, "masked": batcher.masked,
-            "held_out_sequences": {n: sum(int(b[0].sequence[-1]) + 1 for b in v) for n, v in self.apart.items()},
+            "held_out_sequences": {n: sum(int(b.packed.sequence[-1]) + 1 for b in v) for n, v in self.apart.items()},
         })  # fmt: skip
 
     def _record(self, row: dict[str, Any]) -> None:
@@ -156,6 +171,7 @@ class Run:
         state = {
             "model": self.model.state_dict(), "optimiser": self.optim.state_dict(), "shape": asdict(self.model.shape),
             "step": self.step, "seconds": self.elapsed(), "scale": self.scale,
+            "average": self.average.state() if self.average else None,
         }  # fmt: skip
         self.out.mkdir(parents=True, exist_ok=True)
         torch.save(state, self.out / (CHECKPOINT + ".partial"))
@@ -165,10 +181,15 @@ class Run:
         self.model.load_state_dict(state["model"])
         self.optim.load_state_dict(state["optimiser"])
         self.step, self.before, self.scale = state["step"], state["seconds"], state["scale"]
+        if self.average:
+            if state.get("average"):
+                self.average.load(state["average"])
+            else:  # the run was begun without one: the average begins here
+                self.average = Average(self.model, self.average.horizon)
 
-    def evaluate(self) -> dict[str, float]:
+    def evaluate(self, **note: str) -> dict[str, float]:
         values = {f"loss_{n}": round(held_out_loss(self.model, b), 4) for n, b in self.apart.items() if b}
-        self._record({"kind": "held-out", **values})
+        self._record({"kind": "held-out", **note, **values})
         return values
 
     def _recover(self) -> None:
@@ -195,24 +216,29 @@ class Run:
                 signal.signal(number, handler)
 
     def _loop(self, settings: Settings) -> dict[str, float]:
-        running = torch.zeros((), device=self.device)
+        names = ["loss", *(f"{name}_loss" for name in ("cls_own", "cls_next") if getattr(settings, name))]
+        running = torch.zeros(len(names), device=self.device)
         logged, looked, saved = (self.step, self.elapsed()), self.elapsed(), self.elapsed()
         while not self.stopping and (spent := self.spent()) < 1.0:
             factor = rate_factor(self.step, spent, warmup=settings.warmup, decay=settings.decay)
             lr = settings.lr * self.scale * factor
             running += train_step(self.model, self.optim, self.batcher.draw(), lr, settings.clip)
             self.step += 1
+            if self.average:
+                self.average.after_step(self.model, self.step)
             if self.step % settings.log_every:
                 continue
-            loss, now = float(running) / (self.step - logged[0]), self.elapsed()  # the one wait for the device
+            means = (running / (self.step - logged[0])).tolist()  # the one wait for the device
+            now = self.elapsed()
             running.zero_()
             speed = (self.step - logged[0]) * settings.tokens / (now - logged[1])
             logged = (self.step, now)
             self._record({
-                "kind": "curve", "tokens": self.step * settings.tokens, "loss": round(loss, 4), "lr": round(lr, 8),
+                "kind": "curve", "tokens": self.step * settings.tokens,
+                **{name: round(mean, 4) for name, mean in zip(names, means, strict=True)}, "lr": round(lr, 8),
                 "tokens_per_second": round(speed),
             })  # fmt: skip
-            if not math.isfinite(loss):
+            if not all(math.isfinite(mean) for mean in means):
                 self._recover()
             elif now - saved >= 60 * settings.save_minutes:
                 self.save()
@@ -225,6 +251,19 @@ class Run:
         if not all(math.isfinite(v) for v in values.values()):
             raise FloatingPointError("the weights went bad after the last checkpoint: resume from it")
         size = export(self.model, self.tokenizer, self.out)
+        self._finish_average()
         self._record({"kind": "end", "tokens": self.step * settings.tokens, "bytes": size, "stopped": self.stopping})
         self.save()
         return values
+
+    def _finish_average(self) -> None:
+        """Evaluate and export the averaged weights beside the last ones."""
+        folder = self.out / AVERAGE
+        if not self.average:
+            shutil.rmtree(
+                folder, ignore_errors=True
+            )  # of an earlier stretch of the run: it would be taken for this one's
+            return
+        with self.average.applied(self.model):
+            self.evaluate(weights="average")
+            export(self.model, self.tokenizer, folder)

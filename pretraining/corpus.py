@@ -1,0 +1,71 @@
+"""The prepared text on the device: one long row of tokens, and where sentences, lines and documents lie in it."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from .prepare import DOCUMENT, HELD_OUT, LENGTH, LINE, SENTENCES, TOKENS, part_names, read_numbers
+from .tokenizer import MASK
+
+
+class Corpus(NamedTuple):
+    """Token ids end to end, and for each sentence where it, its line and its document lie."""
+
+    tokens: Tensor  # (N,) int16
+    starts: Tensor  # (S + 1,) first token of each sentence, then N
+    line_starts: Tensor  # (S,) first token of the sentence's line
+    document_starts: Tensor  # (S,) first token of the sentence's document
+    document_ends: Tensor  # (S,) end of the sentence's document
+
+
+class Spans(NamedTuple):
+    """Stretches of the corpus: first token and length (without special tokens)."""
+
+    start: Tensor
+    length: Tensor
+
+
+def corpus_of(tokens: np.ndarray, marks: np.ndarray, device: torch.device) -> Corpus:
+    """The arrays of one or more parts as tensors on ``device``."""
+    ends = np.cumsum((marks & LENGTH).astype(np.int64))
+    if not len(marks) or ends[-1] != len(tokens):
+        raise ValueError("the sentence file does not belong to the token file")
+    starts = np.concatenate([[0], ends])
+    lines = np.maximum.accumulate(np.where(marks & LINE, starts[:-1], 0))
+    first = np.flatnonzero(marks & DOCUMENT)
+    sentences = np.diff(np.append(first, len(marks)))
+    document_starts = np.repeat(starts[first], sentences)
+    document_ends = np.repeat(np.append(starts[first[1:]], len(tokens)), sentences)
+    arrays = (tokens.astype(np.int16), starts, lines, document_starts, document_ends)
+    return Corpus(*(torch.from_numpy(a).to(device) for a in arrays))
+
+
+def load_corpus(folder: Path, device: torch.device, *, held_out: bool = False) -> Corpus:
+    """All training parts of a folder, or its held-out part."""
+    names = [HELD_OUT] if held_out else part_names(folder)
+    files = [name + end for end in (TOKENS, SENTENCES) for name in names]
+    with ThreadPoolExecutor() as pool:  # unpacking releases the interpreter lock
+        arrays = list(pool.map(lambda name: read_numbers(folder, name), files))
+    count = len(names)
+    return corpus_of(np.concatenate(arrays[:count]), np.concatenate(arrays[count:]), device)
+
+
+def topic_weights(corpus: Corpus, vocab: int, threshold: float = 1e-4) -> Tensor:
+    """How much each entry of the vocabulary says about a topic, (vocab,): min(1, sqrt(threshold / its frequency)).
+
+    The frequencies are those of the corpus itself. Entries up to [MASK] say nothing.
+    """
+    # In slices: the whole corpus in 64-bit numbers would be gigabytes.
+    counts = torch.zeros(vocab, dtype=torch.long, device=corpus.tokens.device)
+    for part in corpus.tokens.split(1 << 24):
+        counts += torch.bincount(part.long(), minlength=vocab)
+    frequency = counts / corpus.tokens.shape[0]
+    weights = (threshold / frequency).sqrt().clamp(max=1.0)  # never seen: infinite, hence 1
+    weights[: MASK + 1] = 0.0
+    return weights
