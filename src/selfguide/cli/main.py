@@ -12,6 +12,7 @@ from selfguide import __version__
 from selfguide.cli.demo import demo
 from selfguide.cli.encode import encode
 from selfguide.cli.methods import methods
+from selfguide.cli.probe import probe
 from selfguide.cli.similarity import similarity
 from selfguide.cli.train import train
 from selfguide.errors import SelfguideError
@@ -42,6 +43,7 @@ _TRAIN_CONTEXT = {"allow_extra_args": True, "ignore_unknown_options": True}
 app.command(context_settings=_TRAIN_CONTEXT)(train)
 app.command()(encode)
 app.command()(similarity)
+app.command()(probe)
 app.command()(methods)
 app.command()(demo)
 

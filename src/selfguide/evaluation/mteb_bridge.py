@@ -1,0 +1,253 @@
+"""Scores from mteb, the Massive Text Embedding Benchmark, for any encoder that turns a list of sentences into an array.
+
+mteb knows well over a thousand tasks and fetches their data itself. What it takes from us is an object of its encoder
+protocol, which :class:`MtebAdapter` makes of a SentenceTransformer as well as of anything else with an ``encode``.
+"""
+
+from __future__ import annotations
+
+import difflib
+import inspect
+import logging
+import warnings
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+import torch
+
+from selfguide.encoders import load_encoder
+from selfguide.errors import SelfguideError, UsageError
+from selfguide.reporting import Reporter
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+
+class Encodes(Protocol):
+    """What an encoder must do: ``encode(sentences)`` gives a row for each; ``batch_size`` is passed on if it takes one."""
+
+    @property
+    def encode(self) -> Any: ...
+
+
+@dataclass(frozen=True)
+class MtebRow:
+    """What mteb says about one encoder on one task."""
+
+    task: str
+    type: str
+    """STS, Classification, Retrieval, …"""
+    metric: str
+    """The name of the task's main metric."""
+    main_score: float
+    """It, × 100 as everywhere in selfguide: the mean over the task's splits and subsets."""
+    languages: tuple[str, ...]
+    scores: dict[str, list[dict[str, Any]]]
+    """Every metric as mteb gives it (not × 100): a list of subsets for each split."""
+    dataset_revision: str
+    mteb_version: str
+    notes: tuple[str, ...] = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        return asdict(self)
+
+
+def evaluate_mteb(
+    encoder: str | Path | Encodes,
+    task_names: str | Sequence[Any],
+    *,
+    output: str | Path | None = None,
+    batch_size: int = 64,
+    name: str | None = None,
+    reporter: Reporter | None = None,
+) -> list[MtebRow]:
+    """Evaluate an encoder on tasks of mteb, a row for each in the order given.
+
+    Args:
+        encoder: ``"mini"``, a folder, a hub name, or an object with ``encode(sentences)``.
+        task_names: names such as ``["STS12", "STSBenchmark"]`` or ``"STS12,STSBenchmark"``; task objects of mteb too.
+        output: folder for mteb's own result files, which its tools read; by default, none are written.
+        batch_size: sentences a forward pass.
+        name: what mteb calls the encoder in these files; by default, the name it was loaded by.
+        reporter: where the progress bar goes; by default, nowhere.
+    """
+    mteb = _mteb()
+    tasks = [_task(mteb, item) for item in _items(task_names)]
+    if isinstance(encoder, str | Path):
+        adapter = MtebAdapter(load_encoder(encoder), name or str(encoder))
+    else:
+        adapter = MtebAdapter(encoder, name or type(encoder).__name__)
+
+    rows = []
+    with _quiet_mteb(), (reporter or Reporter(quiet=True)).bar("mteb", len(tasks), "tasks") as advance:
+        store = None if output is None else mteb.ResultCache(cache_path=output)
+        for task in tasks:
+            with _loaded(task):
+                # Always anew: mteb would take an older result for an encoder of the same name, whatever its weights.
+                found = mteb.evaluate(
+                    adapter,
+                    task,
+                    cache=store,
+                    overwrite_strategy="always",
+                    encode_kwargs={"batch_size": batch_size, "show_progress_bar": False},
+                    show_progress_bar=False,
+                    co2_tracker=False,
+                )
+                rows.append(_row(task, found.task_results[0]))
+            advance(1, task.metadata.name)
+    return rows
+
+
+class MtebAdapter:
+    """An encoder as mteb wants it: batches of a data loader in, vectors and similarities out.
+
+    Sentences reach the encoder as they are; of the prompts that some encoders have, only one that the encoder sets itself
+    is used. Similarity is the encoder's own where it has one, else the cosine.
+    """
+
+    def __init__(self, encoder: Encodes, name: str) -> None:
+        if not callable(getattr(encoder, "encode", None)):
+            raise UsageError(
+                f"{type(encoder).__name__} has no encode(sentences); pass a SentenceTransformer, or an object that has one."
+            )
+        from mteb.models.model_meta import ModelMeta
+
+        self.encoder = encoder
+        accepted = inspect.signature(encoder.encode).parameters.values()
+        self._takes_batch_size = any(item.name == "batch_size" or item.kind is item.VAR_KEYWORD for item in accepted)
+        # mteb asks for owner/name. A folder is named by its last part: a result file is no place for somebody's paths.
+        label = Path(name).resolve().name if Path(name).is_dir() else name
+        label = label if "/" in label else f"selfguide/{label}"
+        self.mteb_model_meta = ModelMeta.create_empty(overwrites={"name": label, "modalities": ["text"]})
+
+    def encode(self, inputs: Iterable[Mapping[str, Any]], *, batch_size: int = 64, **_: Any) -> NDArray[np.float32]:
+        """Vectors of all texts of a data loader, in order."""
+        texts = [text for batch in inputs for text in batch["text"]]
+        options = {"batch_size": batch_size} if self._takes_batch_size else {}
+        given = self.encoder.encode(texts, **options)
+        vectors = given.detach().float().cpu().numpy() if isinstance(given, torch.Tensor) else given
+        array = np.asarray(vectors, dtype=np.float32)
+        if array.ndim != 2 or len(array) != len(texts):
+            raise SelfguideError(
+                f"{type(self.encoder).__name__}.encode gave an array of shape {array.shape} for {len(texts)} sentences; "
+                "it must give one row for each."
+            )
+        return array
+
+    def similarity(self, first: Any, second: Any) -> torch.Tensor:
+        """Every vector of one side with every one of the other."""
+        return self._similarities("similarity", first, second, lambda one, other: one @ other.T)
+
+    def similarity_pairwise(self, first: Any, second: Any) -> torch.Tensor:
+        """Row by row."""
+        return self._similarities("similarity_pairwise", first, second, lambda one, other: (one * other).sum(dim=-1))
+
+    def _similarities(self, method: str, first: Any, second: Any, product: Any) -> torch.Tensor:
+        one, other = (torch.as_tensor(side).float() for side in (first, second))
+        own = getattr(self.encoder, method, None)
+        if callable(own):
+            return torch.as_tensor(own(one, other))
+        normalize = torch.nn.functional.normalize
+        return product(normalize(one, dim=-1), normalize(other, dim=-1))
+
+
+def _mteb() -> Any:
+    if find_spec("mteb") is None:
+        raise SelfguideError("Tasks of mteb need mteb, which is not installed: pip install 'selfguide[mteb]'")
+    with _quiet_mteb():
+        import mteb
+    return mteb
+
+
+def _items(task_names: str | Sequence[Any]) -> list[Any]:
+    given = task_names.split(",") if isinstance(task_names, str) else list(task_names)
+    items = [item.strip() if isinstance(item, str) else item for item in given]
+    items = [item for item in items if item != ""]
+    if not items:
+        raise UsageError("No task of mteb is named; name at least one, such as STSBenchmark.")
+    return items
+
+
+def _task(mteb: Any, item: Any) -> Any:
+    """The task of this name (or this very task), if its data are texts."""
+    if isinstance(item, str):
+        from mteb.get_tasks import TASK_LIST
+
+        names = [task.metadata.name for task in TASK_LIST]
+        if item not in names:
+            by_lower_case = {name.lower(): name for name in names}
+            close = difflib.get_close_matches(item.lower(), by_lower_case, n=3)
+            near = " or ".join(repr(by_lower_case[name]) for name in close)
+            hint = f"Did you mean {near}?" if near else "`mteb available-tasks` lists them."
+            raise UsageError(f"mteb has no task {item!r}. {hint}")
+        with _quiet_mteb():
+            item = mteb.get_task(item)
+    if "text" not in (modalities := list(item.metadata.modalities)) or len(modalities) > 1:
+        raise UsageError(
+            f"{item.metadata.name} is about {' and '.join(modalities)}; selfguide's encoders take text alone."
+        )
+    return item
+
+
+@contextmanager
+def _loaded(task: Any) -> Iterator[None]:
+    """Load a task's data before mteb does, so that a missing network is told from a fault in the evaluation."""
+    fresh = [part for part in getattr(task.metadata, "tasks", None) or [task] if not part.data_loaded]
+    for part in fresh:
+        try:
+            part.load_data()
+        except Exception as error:
+            reason = " ".join(str(error).split())[:300].rstrip(".")
+            raise SelfguideError(
+                f"The data of the mteb task {part.metadata.name} could not be loaded: {type(error).__name__}: {reason}. "
+                "mteb fetches data from the Hugging Face hub; without a network, run it once where there is one and "
+                "bring the cache along (HF_HOME names its folder), or use selfguide's own tasks with --data."
+            ) from error
+    try:
+        yield
+    finally:
+        for part in fresh:
+            part.unload_data()
+
+
+def _row(task: Any, result: Any) -> MtebRow:
+    newer = getattr(task.metadata, "superseded_by", None)
+    return MtebRow(
+        task=result.task_name,
+        type=str(task.metadata.type),
+        metric=str(task.metadata.main_score),
+        main_score=100 * float(result.get_score()),
+        languages=tuple(sorted(result.languages)),
+        scores={split: [dict(subset) for subset in subsets] for split, subsets in result.scores.items()},
+        dataset_revision=str(result.dataset_revision),
+        mteb_version=str(result.mteb_version),
+        notes=(f"mteb has a newer version of this task: {newer}.",) if newer else (),
+    )
+
+
+@contextmanager
+def _quiet_mteb() -> Iterator[None]:
+    """Keep mteb's and datasets' notes and bars out of the user's terminal; what matters of them is in the rows."""
+    import datasets
+
+    names = ("mteb", "datasets")
+    before = {name: logging.getLogger(name).level for name in names}
+    bars = datasets.is_progress_bar_enabled()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            for name in names:
+                logging.getLogger(name).setLevel(logging.ERROR)
+            datasets.disable_progress_bars()
+            yield
+        finally:
+            for name, level in before.items():
+                logging.getLogger(name).setLevel(level)
+            if bars:
+                datasets.enable_progress_bars()

@@ -1,0 +1,264 @@
+"""Which layer and which pooling of an encoder know most about meaning: a score for every layer × pooling, in one pass.
+
+For each layer k = 0..l and each pooling, the sentence vector is the pooled hidden state of that layer, and the score is
+the Spearman correlation of cosine and grade over the pairs of a task (Figure 1 of Kim, Yoo and Lee, ACL 2021). Each
+distinct sentence goes through the encoder once, whatever the number of layers and poolings.
+"""
+
+from __future__ import annotations
+
+import math
+import platform
+import shutil
+import tempfile
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from datetime import datetime, timezone
+from importlib.metadata import version
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import torch
+from scipy.stats import spearmanr
+
+from selfguide import __version__
+from selfguide.encoders import backbone, input_names, load_encoder
+from selfguide.errors import SelfguideError, UsageError
+from selfguide.evaluation.rows import TaskData
+from selfguide.reporting import Reporter
+from selfguide.views import hidden_states, model_inputs, pool
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+    from sentence_transformers import SentenceTransformer
+
+PROBE_POOLINGS = ("cls", "mean", "max")
+# Vectors are kept in memory up to this many bytes, and in a temporary file beyond. Half precision would not do: the
+# [CLS] vectors of low layers are so alike that their cosines differ in the fifth decimal only.
+ROOM = 4 * 2**30
+# Cosines that differ by less than this are the same one: what is left is rounding, and its ranks would mean nothing.
+SAME = 1e-6
+
+
+class Cell(NamedTuple):
+    """One layer with one pooling."""
+
+    pooling: str
+    layer: int
+    score: float
+
+
+@dataclass(frozen=True)
+class ProbeResult:
+    """Spearman × 100 for every pooling and layer of one encoder on one task."""
+
+    encoder: str
+    task: str
+    """The task's title."""
+    rows: int
+    sentences: int
+    """Distinct ones: so many were encoded."""
+    source: str
+    digest: str
+    """Of the task's rows."""
+    text: str
+    layers: tuple[int, ...]
+    poolings: tuple[str, ...]
+    scores: tuple[tuple[float, ...], ...]
+    """``scores[pooling][layer]``; NaN where all pairs have the same cosine, as with [CLS] in layer 0."""
+    notes: tuple[str, ...]
+    date: str
+    versions: dict[str, str]
+
+    @property
+    def best(self) -> Cell:
+        return max(self.cells(), key=lambda cell: cell.score)
+
+    @property
+    def worst(self) -> Cell:
+        return min(self.cells(), key=lambda cell: cell.score)
+
+    def cells(self) -> list[Cell]:
+        """Every layer and pooling that has a score."""
+        return [
+            Cell(pooling, layer, score)
+            for pooling, row in zip(self.poolings, self.scores, strict=True)
+            for layer, score in zip(self.layers, row, strict=True)
+            if not math.isnan(score)
+        ]
+
+    def table(self) -> list[tuple[str, ...]]:
+        """Rows of text: a heading, then a row for each layer with a column for each pooling."""
+        body = [
+            (str(layer), *("–" if math.isnan(row[place]) else f"{row[place]:.2f}" for row in self.scores))
+            for place, layer in enumerate(self.layers)
+        ]
+        return [("layer", *self.poolings), *body]
+
+    def summary(self) -> str:
+        """The best and the worst cell in a sentence."""
+        best, worst = self.best, self.worst
+        return (
+            f"Best: {best.pooling} of layer {best.layer} with {best.score:.2f}; "
+            f"worst: {worst.pooling} of layer {worst.layer} with {worst.score:.2f}."
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """For JSON: the fields, the best and the worst cell; a cell without a score is null."""
+        known = [[None if math.isnan(score) else score for score in row] for row in self.scores]
+        extremes = {"best": self.best._asdict(), "worst": self.worst._asdict()}
+        return asdict(self) | {"metric": "spearman cosine all", "scores": known} | extremes
+
+
+def probe(
+    encoder: str | Path | SentenceTransformer,
+    data: TaskData,
+    *,
+    poolings: Sequence[str] = PROBE_POOLINGS,
+    batch_size: int = 64,
+    reporter: Reporter | None = None,
+    name: str | None = None,
+) -> ProbeResult:
+    """Score every layer and pooling of an encoder on a task of graded pairs; its parts count as one list.
+
+    Args:
+        encoder: ``"mini"``, a folder, a hub name or a loaded SentenceTransformer.
+        data: the pairs, as :func:`selfguide.evaluation.data.find_data` gives them.
+        poolings: some of ``cls``, ``mean`` and ``max``.
+        batch_size: sentences a forward pass.
+        reporter: where the progress bar and the warnings go; by default, nowhere.
+        name: what to call the encoder in the result; by default, its folder or hub name.
+    """
+    poolings = check_poolings(poolings)
+    if batch_size < 1:
+        raise UsageError(f"batch_size must be at least 1, got {batch_size}.")
+    first, second, grades = _pairs(data)
+    reporter = reporter or Reporter(quiet=True)
+    model = load_encoder(encoder)
+
+    sentences = list(dict.fromkeys([*first, *second]))
+    vectors = layer_vectors(model, sentences, poolings, batch_size, reporter)
+    place = {sentence: number for number, sentence in enumerate(sentences)}
+    left, right = [place[sentence] for sentence in first], [place[sentence] for sentence in second]
+    scores = tuple(tuple(_spearman(layer[left], layer[right], grades) for layer in rows) for rows in vectors)
+    if all(math.isnan(score) for row in scores for score in row):
+        raise SelfguideError(
+            f"{data.task.title}: all pairs have the same cosine with this encoder, so there is nothing to rank."
+        )
+    return ProbeResult(
+        encoder=encoder_name(name or encoder),
+        task=data.task.title,
+        rows=len(grades),
+        sentences=len(sentences),
+        source=data.source,
+        digest=data.digest,
+        text=data.text,
+        layers=tuple(range(vectors.shape[1])),
+        poolings=poolings,
+        scores=scores,
+        notes=data.notes,
+        date=datetime.now(timezone.utc).isoformat(timespec="seconds"),
+        versions=_versions(),
+    )
+
+
+def check_poolings(poolings: Sequence[str]) -> tuple[str, ...]:
+    """The poolings, if they are known and each is named once."""
+    for pooling in poolings:
+        if pooling not in PROBE_POOLINGS:
+            raise UsageError(f"There is no pooling {pooling!r} to probe; choose among {', '.join(PROBE_POOLINGS)}.")
+    if not poolings or len(set(poolings)) != len(poolings):
+        raise UsageError(f"Name at least one of the poolings {', '.join(PROBE_POOLINGS)}, and none twice.")
+    return tuple(poolings)
+
+
+def encoder_name(encoder: str | Path | SentenceTransformer) -> str:
+    """What to call an encoder in a result: its name, or the last part of its folder."""
+    if isinstance(encoder, str | Path):
+        name = str(encoder)
+    else:
+        name = str(getattr(backbone(encoder).config, "_name_or_path", "") or "unnamed encoder")
+    return Path(name).resolve().name if Path(name).is_dir() else name
+
+
+def layer_vectors(
+    encoder: SentenceTransformer, sentences: Sequence[str], poolings: Sequence[str], batch_size: int, reporter: Reporter
+) -> NDArray[np.float32]:
+    """Vectors of length 1: (poolings, layers, sentences, dim), from one forward pass for each batch of sentences."""
+    model, names = backbone(encoder), input_names(encoder)
+    model.eval()
+    vectors: NDArray[np.float32] | None = None
+    # Sentences of like length share a batch, so that there is hardly any padding to compute (packing them would gain
+    # nothing more); the longest come first, so that a batch too large for the device fails at once.
+    order = sorted(range(len(sentences)), key=lambda number: -len(sentences[number]))
+    with torch.inference_mode(), reporter.bar("encoding", len(sentences), "sentences") as advance:
+        for start in range(0, len(order), batch_size):
+            numbers = order[start : start + batch_size]
+            features = encoder.preprocess([sentences[number] for number in numbers])
+            inputs = {name: value.to(encoder.device) for name, value in model_inputs(features, names).items()}
+            states = hidden_states(model, inputs)
+            views = torch.stack(
+                [_unit(pool(layer, inputs["attention_mask"], way)) for way in poolings for layer in states]
+            )
+            shape = (len(poolings), len(states), len(sentences), views.shape[-1])
+            if vectors is None:
+                vectors = _room(shape, reporter)
+            vectors[:, :, numbers] = views.view(*shape[:2], *views.shape[1:]).cpu().numpy()
+            advance(len(numbers), "")
+    assert vectors is not None  # _pairs refuses a task without sentences
+    return vectors
+
+
+def _unit(vectors: torch.Tensor) -> torch.Tensor:
+    return torch.nn.functional.normalize(vectors.float(), dim=-1)
+
+
+def _room(shape: tuple[int, int, int, int], reporter: Reporter) -> NDArray[np.float32]:
+    """Room for all vectors: in memory, or in a temporary file that goes away with the array."""
+    size = 4 * math.prod(shape)
+    if size <= ROOM:
+        return np.empty(shape, dtype=np.float32)
+    folder = tempfile.gettempdir()
+    takes = f"The vectors of {shape[2]:,} sentences in {shape[1]} layers take {size / 2**30:.1f} GiB"
+    # Asked beforehand: a mapped file on a full disk ends the process without a word.
+    if shutil.disk_usage(folder).free < size:
+        raise SelfguideError(
+            f"{takes}, more than is free in {folder}. Name fewer --poolings, or a folder with more room in TMPDIR."
+        )
+    reporter.note(f"{takes}; they are kept in a temporary file.")
+    with tempfile.TemporaryFile() as file:
+        return np.memmap(file, dtype=np.float32, mode="w+", shape=shape)
+
+
+def _pairs(data: TaskData) -> tuple[list[str], list[str], list[float]]:
+    """All parts of a task as one list of pairs."""
+    first: list[str] = []
+    second: list[str] = []
+    grades: list[float] = []
+    for rows in data.parts:
+        if rows.second is None or rows.grades is None:
+            raise UsageError(f"{data.task.title} has no graded pairs; probe a task that has, such as stsb.")
+        first += rows.first
+        second += rows.second
+        grades += rows.grades
+    if len(set(grades)) < 2:
+        raise SelfguideError(
+            f"{data.task.title} has {len(grades)} pairs with {len(set(grades))} different grades; a rank correlation needs "
+            "at least two."
+        )
+    return first, second, grades
+
+
+def _spearman(left: NDArray[Any], right: NDArray[Any], grades: Sequence[float]) -> float:
+    cosines = np.einsum("pd,pd->p", left, right, dtype=np.float64)
+    if not np.isfinite(cosines).all():
+        raise SelfguideError("The encoder gives vectors that are not finite numbers; its weights are damaged.")
+    if np.ptp(cosines) < SAME:
+        return math.nan
+    return 100 * float(spearmanr(cosines, grades).statistic)
+
+
+def _versions() -> dict[str, str]:
+    libraries = ("torch", "transformers", "sentence-transformers", "scipy")
+    return {"selfguide": __version__, "python": platform.python_version()} | {name: version(name) for name in libraries}
