@@ -102,7 +102,7 @@ def test_a_method_is_explained_with_its_defaults(command: Command, name: str) ->
     assert set(shown) == {"--" + option.replace("_", "-") for option in defaults}
     for option, default in defaults.items():
         _, value, meaning = shown["--" + option.replace("_", "-")].split(maxsplit=2)
-        assert value == str(default)
+        assert value == (str(default) or "(none)")
         assert meaning
 
 

@@ -13,20 +13,23 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from selfguide.encoders import load_encoder
+    from selfguide.encoders import load, load_encoder
     from selfguide.encoding import encode
     from selfguide.errors import SelfguideError
+    from selfguide.evaluation.evaluate import evaluate
     from selfguide.methods.self_guided import SelfGuidedLoss
     from selfguide.runs import train
 
 __version__ = "0.1.0"
 
-__all__ = ["SelfGuidedLoss", "SelfguideError", "encode", "load_encoder", "train"]
+__all__ = ["SelfGuidedLoss", "SelfguideError", "encode", "evaluate", "load", "load_encoder", "train"]
 
 _WHERE = {
     "SelfGuidedLoss": "selfguide.methods.self_guided",
     "SelfguideError": "selfguide.errors",
     "encode": "selfguide.encoding",
+    "evaluate": "selfguide.evaluation.evaluate",
+    "load": "selfguide.encoders",
     "load_encoder": "selfguide.encoders",
     "train": "selfguide.runs",
 }

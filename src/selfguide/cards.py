@@ -5,11 +5,19 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from selfguide.methods import registry
+from selfguide.modules import is_stock
 
 if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
 
     from selfguide.configuration import RunRecord
+
+
+_WHAT_WAS_DONE = {
+    "pooling": "with nothing trained, read by",
+    "calibration": "with its weights as they are and its vectors calibrated on sentences by",
+    "tuning": "tuned on sentences with",
+}
 
 
 def model_card(record: RunRecord, encoder: SentenceTransformer) -> str:
@@ -19,9 +27,9 @@ def model_card(record: RunRecord, encoder: SentenceTransformer) -> str:
     sections = [
         _front_matter(),
         f"# A sentence encoder made by selfguide ({config.method})",
-        f"`{config.encoder}` tuned on unlabelled sentences with **{config.method}**: {method.summary}. "
+        f"`{config.encoder}` {_WHAT_WAS_DONE[method.family]} **{config.method}**: {method.summary}. "
         f"It maps a sentence to {encoder.get_embedding_dimension()} numbers; compare them by cosine.",
-        _usage(),
+        _usage(is_stock(encoder)),
         _recipe(record, encoder),
         _text(record),
         _scores(record),
@@ -38,7 +46,15 @@ def _front_matter() -> str:
     )
 
 
-def _usage() -> str:
+def _usage(stock: bool) -> str:
+    if not stock:
+        return (
+            "## Use\n\nThis folder holds a module that sentence-transformers does not have, so `SentenceTransformer(path)` "
+            "refuses it; selfguide loads it (`pip install selfguide`):\n\n```python\nimport selfguide\n\n"
+            'encoder = selfguide.load("path/to/this/folder")\n'
+            'vectors = encoder.encode(["A sentence.", "Another one."])\n'
+            "print(encoder.similarity(vectors, vectors))\n```"
+        )
     return (
         "## Use\n\n```python\nfrom sentence_transformers import SentenceTransformer\n\n"
         'encoder = SentenceTransformer("path/to/this/folder")\n'
@@ -60,7 +76,7 @@ def _recipe(record: RunRecord, encoder: SentenceTransformer) -> str:
             "training time",
             f"{record.seconds.get('training', 0.0):.0f} s ({record.sentences_per_second:.0f} sentences/s)",
         ),
-        ("tokens a sentence is cut to", encoder.max_seq_length),
+        ("tokens a sentence is cut to", _length(encoder)),
     ]
     table = "\n".join(f"| {name} | {value} |" for name, value in rows)
     return (
@@ -70,6 +86,12 @@ def _recipe(record: RunRecord, encoder: SentenceTransformer) -> str:
         + ", ".join(f"{name} {version}" for name, version in record.versions.items())
         + "."
     )
+
+
+def _length(encoder: SentenceTransformer) -> str:
+    """The longest sentence in tokens; an encoder that looks words up has no limit."""
+    limit = encoder.max_seq_length
+    return "none: sentences of any length" if limit is None or limit == float("inf") else str(limit)
 
 
 def _text(record: RunRecord) -> str:

@@ -1,8 +1,9 @@
 """Encoders: from a name to a :class:`~sentence_transformers.SentenceTransformer`.
 
 A name is ``mini`` (the encoder inside the package), a folder (of transformers or of sentence-transformers) or a hub name.
-Whatever it is, the result is built of stock sentence-transformers modules only, in fp32, so that what is saved later loads
-everywhere without ``trust_remote_code``.
+Whatever it is, the result is built of stock sentence-transformers modules, in fp32, so that what is saved later loads
+everywhere without ``trust_remote_code``. The exception are folders of the methods wk and flow, which hold a module of
+:mod:`selfguide.modules` and are loaded by selfguide alone.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from sentence_transformers.sentence_transformer.modules import Pooling, Transfor
 from torch import nn
 
 from selfguide.errors import SelfguideError, UsageError
+from selfguide.modules import is_own_folder, read_folder
 from selfguide.views import hidden_states, model_inputs, parse_layers
 
 if TYPE_CHECKING:
@@ -61,6 +63,17 @@ def load_encoder(
     if max_length is not None:
         encoder.max_seq_length = _allowed_length(encoder, max_length)
     return encoder
+
+
+def load(path: str | Path, device: str | None = None) -> SentenceTransformer:
+    """Load a finished folder, as it is; the one way to load what the methods wk and flow have made.
+
+    Example::
+
+        encoder = selfguide.load("notes-encoder")
+        vectors = encoder.encode(["A sentence.", "Another one."])
+    """
+    return load_encoder(path, device=device)
 
 
 def mini_folder() -> Path:
@@ -186,7 +199,12 @@ def _load(name: str, device: str | None) -> SentenceTransformer:
     with quiet_libraries():
         try:
             # fp32 always: a folder saved in fp16 would otherwise be trained in fp16.
-            encoder = SentenceTransformer(target, device=device, model_kwargs={"dtype": torch.float32})
+            if path.is_dir() and is_own_folder(path):
+                encoder = read_folder(path, device, torch.float32)
+            else:
+                encoder = SentenceTransformer(target, device=device, model_kwargs={"dtype": torch.float32})
+        except SelfguideError:
+            raise
         except Exception as error:
             raise SelfguideError(_load_failure(name, path.is_dir(), error)) from error
     return encoder
@@ -205,6 +223,8 @@ def _load_failure(name: str, local: bool, error: Exception) -> str:
 def _allowed_length(encoder: SentenceTransformer, wanted: int) -> int:
     if wanted < 3:
         raise UsageError(f"max_length must be at least 3 tokens ([CLS], one word piece, [SEP]), got {wanted}.")
+    if not isinstance(encoder[0], Transformer):  # word vectors have no positions that could run out
+        return wanted
     config = backbone(encoder).config
     positions = getattr(config, "max_position_embeddings", None)
     if not isinstance(positions, int) or positions <= 0:

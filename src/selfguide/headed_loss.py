@@ -41,6 +41,13 @@ class HeadedLoss(nn.Module):
             for parameter in own_parameters(self).values():
                 parameter.grad = None
 
+    def moving_state(self) -> dict[str, Tensor]:
+        """What training changes without a gradient, by name: a queue, an average of weights. Checkpoints keep it.
+
+        Nothing, unless a loss says otherwise. The tensors must be the loss's own, since a checkpoint is copied into them.
+        """
+        return {}
+
     def share_over_processes(self) -> None:
         """Keep the own weights the same in every process of a distributed run.
 

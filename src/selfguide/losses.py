@@ -1,13 +1,16 @@
-"""The contrastive objectives of self-guidance, as pure functions of tensors.
+"""The contrastive objectives, as pure functions of tensors: those of self-guidance, and the two that others share.
 
-Every function takes the student's embeddings ``c`` of shape (batch, dim) and the guide's views ``h``, both already through
-the projection head if there is one, and compares them by cosine. With φ(u, v) = exp(cos(u, v) / τ):
+The objectives of self-guidance take the student's embeddings ``c`` of shape (batch, dim) and the guide's views ``h``, both
+already through the projection head if there is one, and compare them by cosine. With φ(u, v) = exp(cos(u, v) / τ):
 
 * ``sg``      (L_base)  NT-Xent over X = {c_i} ∪ {h_i}: every element is an anchor, its partner is the positive.
 * ``opt1``    anchors are the c_i alone:       −log φ(c_i, h_i) / (Σ_{j≠i} φ(c_i, c_j) + Σ_j φ(c_i, h_j))
 * ``opt2``    embeddings repel views only:     −log φ(c_i, h_i) / Σ_j φ(c_i, h_j)
 * ``sg-opt``  (L_opt3) all views of the sentence are positives, one at a time, and all views of the others negatives:
               −log φ(c_i, h_ik) / (φ(c_i, h_ik) + Σ_{m≠i} Σ_n φ(c_i, h_mn)), averaged over i and k.
+
+Contrast of two versions of each sentence comes in two forms: ``nt_xent_pairs`` (2N anchors; ConSERT, Mirror-BERT, CLEAR)
+and ``info_nce`` (N anchors against N positives; SimCSE). They are the forms of ``sg`` and ``opt2``.
 
 Nothing here knows a model or a tokenizer, and a new objective is a few lines.
 
@@ -39,12 +42,24 @@ def nt_xent(vectors: Tensor, partner: Tensor, temperature: float) -> Tensor:
     return F.cross_entropy(logits.masked_fill(itself, float("-inf")), partner)
 
 
+def nt_xent_pairs(first: Tensor, second: Tensor, temperature: float) -> Tensor:
+    """NT-Xent over two vectors of each sentence: all 2N are anchors, and all but the anchor itself are candidates."""
+    _check(first, second, temperature, view_dims=2)
+    rows = torch.arange(len(first), device=first.device)
+    partner = torch.cat([rows + len(rows), rows])
+    return nt_xent(torch.cat([first, second]), partner, temperature)
+
+
+def info_nce(anchors: Tensor, positives: Tensor, temperature: float) -> Tensor:
+    """−log φ(a_i, p_i) / Σ_j φ(a_i, p_j), averaged over i: the N positives are the only candidates."""
+    _check(anchors, positives, temperature, view_dims=2)
+    logits = _cosines(anchors, positives) / temperature
+    return F.cross_entropy(logits, torch.arange(len(anchors), device=anchors.device))
+
+
 def sg(embeddings: Tensor, views: Tensor, temperature: float) -> Tensor:
     """L_base: NT-Xent over the embeddings and one view of each sentence; ``views`` has shape (batch, dim)."""
-    _check(embeddings, views, temperature, view_dims=2)
-    rows = torch.arange(len(embeddings), device=embeddings.device)
-    partner = torch.cat([rows + len(rows), rows])
-    return nt_xent(torch.cat([embeddings, views]), partner, temperature)
+    return nt_xent_pairs(embeddings, views, temperature)
 
 
 def opt1(embeddings: Tensor, views: Tensor, temperature: float) -> Tensor:
@@ -59,9 +74,7 @@ def opt1(embeddings: Tensor, views: Tensor, temperature: float) -> Tensor:
 
 def opt2(embeddings: Tensor, views: Tensor, temperature: float) -> Tensor:
     """L_opt2: embeddings against views only; ``views`` has shape (batch, dim)."""
-    _check(embeddings, views, temperature, view_dims=2)
-    logits = _cosines(embeddings, views) / temperature
-    return F.cross_entropy(logits, torch.arange(len(embeddings), device=embeddings.device))
+    return info_nce(embeddings, views, temperature)
 
 
 def sg_opt(embeddings: Tensor, views: Tensor, temperature: float) -> Tensor:

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from datasets import Dataset
     from sentence_transformers import SentenceTransformer
 
-# The projection head starts at random: for the first hundred steps or so the loss sits on a plateau and the vectors suffer.
-FEW_STEPS = 150
 
 
 def prepare_text(
@@ -70,18 +68,20 @@ def _write_arrow(path: Path, sentences: Iterable[str], reporter: Reporter, chunk
 
 
 def check_text(
-    text: Dataset, encoder: SentenceTransformer, settings: TrainingSettings, reporter: Reporter, *, tuning: bool = True
+    text: Dataset, encoder: SentenceTransformer, settings: TrainingSettings, reporter: Reporter, few_steps: int
 ) -> None:
-    """Warn where training is likely to be pointless."""
+    """Warn where training is likely to be pointless; ``few_steps``: below these the method does more harm than good."""
     count = len(text)
     per_epoch = count / (settings.batch_size * settings.gradient_accumulation)
     steps = settings.max_steps or math.ceil(settings.epochs * per_epoch)
-    if tuning and steps < FEW_STEPS:
+    if steps < few_steps:
         reporter.warn(
             f"{count:,} sentences give {steps} steps here. Contrastive tuning gets worse before it gets better, and below about "
-            f"{FEW_STEPS} steps the result may be worse than the untuned encoder: add text, or say --epochs "
-            f"{math.ceil(FEW_STEPS / per_epoch)}."
+            f"{few_steps} steps the result may be worse than the untuned encoder: add text, or say --epochs "
+            f"{math.ceil(few_steps / per_epoch)}."
         )
+    if not callable(encoder.tokenizer):  # an encoder that looks words up has a tokenizer of another kind
+        return
     step = max(1, count // 500)
     sample = [text[index]["sentence"] for index in range(0, count, step)]
     unknown = encoder.tokenizer.unk_token_id

@@ -22,7 +22,7 @@ from selfguide.configuration import RUN_FILE, RunConfig
 from selfguide.errors import InterruptedRun, SelfguideError, UsageError
 from selfguide.reporting import is_main_process
 from selfguide.settings import TrainingSettings
-from selfguide.training import latest_checkpoint, runs_on_cpu
+from selfguide.training import COMPLETE, runs_on_cpu
 
 
 @contextlib.contextmanager
@@ -47,7 +47,8 @@ def work_folder(config: RunConfig, output: str | Path | None, overwrite: bool, r
         ) from None
     except Exception as error:
         # A run that failed before its first checkpoint left nothing worth resuming.
-        resumable = latest_checkpoint(work) is not None
+        # (A method of several stages keeps the earlier ones below.)
+        resumable = any(work.rglob(COMPLETE))
         if is_main_process() and not resumable:
             shutil.rmtree(work, ignore_errors=True)
         if isinstance(error, OSError | SafetensorError):  # safetensors reports a full disk with a class of its own

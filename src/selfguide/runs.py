@@ -11,11 +11,11 @@ from dataclasses import asdict, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from selfguide import __version__
 from selfguide.configuration import RUN_FILE, RunConfig, RunRecord
 from selfguide.encoders import load_encoder, quiet_libraries, with_pooling
 from selfguide.errors import SelfguideError
 from selfguide.methods import registry
+from selfguide.modules import is_stock
 from selfguide.prepared_text import check_text, prepare_text
 from selfguide.reporting import Reporter, is_main_process
 from selfguide.run_folder import put_in_place, wait_for_everyone, work_folder
@@ -23,6 +23,7 @@ from selfguide.settings import TrainingSettings
 from selfguide.text import Sentences, TextOptions, open_text
 from selfguide.text.pairs import Pairs, read_pairs
 from selfguide.training import DEV_METRIC, FitContext, TrainingOutcome
+from selfguide.versions import versions
 
 if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
@@ -97,6 +98,8 @@ def run(
         started = time.monotonic()
         record = RunRecord(config)
         settings = TrainingSettings(**config.training)
+        method = registry.make(config.method, config.options)
+        method.check()
         dev_pairs = _dev_pairs(config.dev) if config.dev else None
         if not (work / "text.json").is_file() and sentences is None:
             sentences = _open_named_text(config)
@@ -105,12 +108,12 @@ def run(
         student = _own_copy(encoder) if encoder is not None else load_encoder(config.encoder, device=_device(settings))
         text, record.text = prepare_text(work, sentences, settings, reporter)
         record.seconds["text"] = time.monotonic() - started
-        check_text(text, student, settings, reporter, tuning=registry.entry(config.method).family == "tuning")
+        check_text(text, student, settings, reporter, method.few_steps)
         evaluator = _evaluator(dev_pairs, settings) if dev_pairs else None
         if evaluator is not None:
             record.scores |= _scores_before(student, evaluator)
         context = FitContext(text, settings, work, reporter, evaluator, resume=resume)
-        outcome = registry.make(config.method, config.options).fit(student, context)
+        outcome = method.fit(student, context)
         if evaluator is not None and outcome.best_score is None:  # nothing was tuned, so nothing was scored on the way
             outcome.best_score = float(evaluator(outcome.encoder)[f"dev_{DEV_METRIC}"])
         _fill(record, outcome, reporter)
@@ -181,7 +184,7 @@ def _fill(record: RunRecord, outcome: TrainingOutcome, reporter: Reporter) -> No
     else:
         record.checkpoint = "the last one: there were no dev pairs to choose by"
     record.warnings = list(reporter.warnings)
-    record.versions = _versions()
+    record.versions = versions()
     record.finished = time.strftime("%Y-%m-%dT%H:%M:%S%z")
 
 
@@ -194,7 +197,9 @@ def _finish(encoder: SentenceTransformer, record: RunRecord, work: Path, final: 
         shutil.rmtree(finished, ignore_errors=True)
         encoder.save(str(finished), create_model_card=False, safe_serialization=True)
         (finished / "README.md").write_text(model_card(record, encoder), encoding="utf-8")
-        (finished / RUN_FILE).write_text(json.dumps(asdict(record), indent=2), encoding="utf-8")
+        # Whether sentence-transformers alone can load the folder; if not, selfguide.load does.
+        facts = {**asdict(record), "stock": is_stock(encoder)}
+        (finished / RUN_FILE).write_text(json.dumps(facts, indent=2), encoding="utf-8")
         _keep_curves(work, finished)
         _as_readable_as_any(finished)
         put_in_place(finished, final)
@@ -225,12 +230,3 @@ def _own_copy(encoder: SentenceTransformer) -> SentenceTransformer:
 
 def _device(settings: TrainingSettings) -> str | None:
     return None if settings.device == "auto" else settings.device
-
-
-def _versions() -> dict[str, str]:
-    import platform
-    from importlib.metadata import version
-
-    names = ("torch", "transformers", "sentence-transformers", "tokenizers", "numpy")
-    ours = {"selfguide": __version__, "python": platform.python_version()}
-    return ours | {name: version(name) for name in names}

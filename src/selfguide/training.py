@@ -32,7 +32,7 @@ from transformers import PrinterCallback, ProgressCallback, TrainerCallback, set
 
 from selfguide.encoders import load_encoder
 from selfguide.errors import InterruptedRun, SelfguideError, UsageError
-from selfguide.headed_loss import own_parameters
+from selfguide.headed_loss import HeadedLoss, own_parameters
 from selfguide.monitors import CollapseMonitor, FiniteLossMonitor
 from selfguide.reporting import Reporter
 from selfguide.settings import TrainingSettings
@@ -201,7 +201,9 @@ class _Trainer(SentenceTransformerTrainer):
 
 
 def _loss_weights(loss: nn.Module) -> dict[str, Tensor]:
-    return {name: parameter.detach() for name, parameter in own_parameters(loss).items()}
+    """Everything of the loss that training changes: its own weights, and what moves without a gradient."""
+    weights = {name: parameter.detach() for name, parameter in own_parameters(loss).items()}
+    return weights | (loss.moving_state() if isinstance(loss, HeadedLoss) else {})
 
 
 def latest_checkpoint(work: Path) -> Path | None:

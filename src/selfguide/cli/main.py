@@ -11,6 +11,7 @@ import typer
 from selfguide import __version__
 from selfguide.cli.demo import demo
 from selfguide.cli.encode import encode
+from selfguide.cli.evaluate import evaluate
 from selfguide.cli.methods import methods
 from selfguide.cli.probe import probe
 from selfguide.cli.similarity import similarity
@@ -34,6 +35,8 @@ app = typer.Typer(
 
     selfguide encode notes.txt --encoder notes-encoder --output notes.npy
 
+    selfguide eval mini notes-encoder --tasks sts --data data
+
     selfguide similarity "a late train" "the train has a delay" --encoder notes-encoder
 """,
 )
@@ -43,6 +46,7 @@ _TRAIN_CONTEXT = {"allow_extra_args": True, "ignore_unknown_options": True}
 app.command(context_settings=_TRAIN_CONTEXT)(train)
 app.command()(encode)
 app.command()(similarity)
+app.command("eval")(evaluate)
 app.command()(probe)
 app.command()(methods)
 app.command()(demo)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import typing
 from collections.abc import Sequence
-from dataclasses import MISSING, fields
+from dataclasses import MISSING, fields, is_dataclass
 from typing import Annotated, Any
 
 import typer
@@ -90,7 +90,7 @@ def documented_options(cls: type[Any], skip: typing.Container[str] = ()) -> list
     for item in fields(cls):
         if item.name in skip:
             continue
-        default = "" if item.default is MISSING else str(item.default)
+        default = "" if item.default is MISSING else str(item.default) or "(none)"
         rows.append(("--" + item.name.replace("_", "-"), default, explanations.get(item.name, "")))
     return rows
 
@@ -104,6 +104,8 @@ def _field_docs(cls: type[Any]) -> dict[str, str]:
     body = ast.parse(textwrap.dedent(inspect.getsource(cls))).body[0]
     assert isinstance(body, ast.ClassDef)
     docs: dict[str, str] = {}
+    for parent in cls.__bases__:  # options may build on another method's
+        docs |= _field_docs(parent) if is_dataclass(parent) else {}
     for before, after in zip(body.body, body.body[1:], strict=False):
         match before, after:
             case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(text))):

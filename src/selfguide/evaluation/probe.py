@@ -8,13 +8,11 @@ distinct sentence goes through the encoder once, whatever the number of layers a
 from __future__ import annotations
 
 import math
-import platform
 import shutil
 import tempfile
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime, timezone
-from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -22,11 +20,11 @@ import numpy as np
 import torch
 from scipy.stats import spearmanr
 
-from selfguide import __version__
 from selfguide.encoders import backbone, input_names, load_encoder
 from selfguide.errors import SelfguideError, UsageError
 from selfguide.evaluation.rows import TaskData
 from selfguide.reporting import Reporter
+from selfguide.versions import versions
 from selfguide.views import hidden_states, model_inputs, pool
 
 if TYPE_CHECKING:
@@ -159,7 +157,7 @@ def probe(
         scores=scores,
         notes=data.notes,
         date=datetime.now(timezone.utc).isoformat(timespec="seconds"),
-        versions=_versions(),
+        versions=versions("scipy"),
     )
 
 
@@ -257,8 +255,3 @@ def _spearman(left: NDArray[Any], right: NDArray[Any], grades: Sequence[float]) 
     if np.ptp(cosines) < SAME:
         return math.nan
     return 100 * float(spearmanr(cosines, grades).statistic)
-
-
-def _versions() -> dict[str, str]:
-    libraries = ("torch", "transformers", "sentence-transformers", "scipy")
-    return {"selfguide": __version__, "python": platform.python_version()} | {name: version(name) for name in libraries}

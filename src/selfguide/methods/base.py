@@ -29,6 +29,8 @@ class Method(ABC):
     Options: ClassVar[type[Any]]
     defaults: ClassVar[TrainingSettings] = TrainingSettings()
     citation: ClassVar[str] = ""
+    few_steps: ClassVar[int] = 0
+    """With fewer steps than these the encoder is likely to end worse than it began; a run that short is warned about."""
 
     def __init__(self, entry: MethodEntry, options: dict[str, Any]) -> None:
         self.entry = entry
@@ -45,6 +47,9 @@ class Method(ABC):
         """The options as plain values, for ``run.json``; what the method's name fixes is left out."""
         return {name: value for name, value in asdict(self.options).items() if name not in self.entry.preset}
 
+    def check(self) -> None:
+        """Refuse, before any text is read, what cannot work: a file that an option must name, a program not installed."""
+
     @abstractmethod
     def fit(self, encoder: SentenceTransformer, context: FitContext) -> TrainingOutcome:
         """Make the sentence encoder."""
@@ -52,6 +57,9 @@ class Method(ABC):
 
 class TuningMethod(Method):
     """A method that fine-tunes: it prepares a student and gives a loss; the training path is everyone's."""
+
+    context: FitContext
+    """The run's text, settings, work folder and reporter; there from the start of :meth:`fit` on, for the hooks below."""
 
     @abstractmethod
     def student(self, encoder: SentenceTransformer) -> SentenceTransformer:
@@ -80,6 +88,7 @@ class TuningMethod(Method):
         raise NotImplementedError
 
     def fit(self, encoder: SentenceTransformer, context: FitContext) -> TrainingOutcome:
+        self.context = context
         context = replace(context, text=self.dataset(context.text))
         own = type(self).optimiser is not TuningMethod.optimiser
         return fine_tune(

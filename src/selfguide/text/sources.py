@@ -40,11 +40,12 @@ def _readers(name: str, options: TextOptions, stdin: BinaryIO | None) -> Iterato
     elif name.startswith("hf:"):
         yield HubReader(name, options)
     else:
-        for path in _matching_paths(name):
+        for path in matching_paths(name):
             yield _file_reader(path, options)
 
 
-def _matching_paths(name: str) -> list[Path]:
+def matching_paths(name: str) -> list[Path]:
+    """The file of that name, or the files that match it as a pattern."""
     path = Path(name).expanduser()
     # A file may have brackets in its name, so that what exists is no pattern.
     if glob.has_magic(name) and not path.exists():

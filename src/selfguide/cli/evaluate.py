@@ -1,0 +1,210 @@
+"""``selfguide eval``."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from selfguide.cli import options as shared
+from selfguide.errors import UsageError
+
+if TYPE_CHECKING:
+    from selfguide.evaluation.embedder import Embedder
+    from selfguide.evaluation.protocol import Protocol
+    from selfguide.evaluation.results import Evaluation
+    from selfguide.evaluation.rows import TaskData
+    from selfguide.reporting import Reporter
+
+
+def evaluate(
+    encoders: Annotated[
+        list[str],
+        typer.Argument(
+            help="mini, folders, hub names, or package.module:function of a Python function.", show_default=False
+        ),
+    ],
+    tasks: Annotated[
+        str,
+        typer.Option(help="Tasks and groups: sts, transfer, multilingual, stsb, mr, sts17-en-en, demo … with commas."),
+    ] = "",
+    pairs: Annotated[
+        list[Path] | None,
+        typer.Option(help="A file of your own: grade, sentence, sentence. May be given again.", show_default=False),
+    ] = None,
+    data: Annotated[
+        Path | None, typer.Option(help="Data folder; empty: what SELFGUIDE_DATA says.", show_default=False)
+    ] = None,
+    pooling: Annotated[
+        str, typer.Option(help="cls, mean, max, last2, first-last, or several with commas; empty: the encoder's own.")
+    ] = "",
+    layer: Annotated[
+        int | None, typer.Option(help="Take this layer (0: embedding layer, -1: last).", show_default=False)
+    ] = None,
+    similarity: Annotated[str, typer.Option(help="cosine, dot, euclidean or manhattan.")] = "cosine",
+    aggregation: Annotated[
+        str, typer.Option(help="A task's subsets: all (as one list, as in the papers), mean or wmean.")
+    ] = "all",
+    text: Annotated[str, typer.Option(help="raw: text as released; senteval: as SentEval tokenises it.")] = "raw",
+    bootstrap: Annotated[int, typer.Option(help="Resamples for the 95 % intervals; 0: none.", min=0)] = 1000,
+    seed: Annotated[int, typer.Option(help="For the resamples and the folds.", min=0)] = 1,
+    output: Annotated[
+        Path, typer.Option("--output", "-o", help="Folder for scores.json and scores.csv, read before it is written.")
+    ] = Path("selfguide-scores"),
+    again: Annotated[bool, typer.Option("--again", help="Repeat tasks that have a score there already.")] = False,
+    significance: Annotated[
+        bool, typer.Option("--significance", help="Test each encoder against the first, pair by pair.")
+    ] = False,
+    allow_partial: Annotated[
+        bool, typer.Option("--allow-partial", help="Score files with rows missing, and say so.")
+    ] = False,
+    offline: Annotated[bool, typer.Option("--offline", help="Do not look for data on the Hugging Face hub.")] = False,
+    mteb: Annotated[
+        str, typer.Option(help="Tasks of mteb, with commas, run through mteb itself (extra: selfguide[mteb]).")
+    ] = "",
+    device: shared.Device = "auto",
+    batch_size: Annotated[int, typer.Option(help="Sentences a forward pass.", min=1)] = 64,
+    quiet: shared.Quiet = False,
+) -> None:
+    """Score encoders on STS, transfer and multilingual tasks, or on pairs of your own.
+
+    Tasks that have a score in the output folder already, for the same weights, rows and protocol, are not run again.
+
+    **Examples**
+
+        selfguide eval mini --pooling cls,mean
+
+        selfguide eval mini notes-encoder --tasks sts,transfer --data data --significance
+
+        selfguide eval notes-encoder --pairs mydomain.tsv
+
+        selfguide eval my_models:universal_encoder --tasks stsb --data data
+    """
+    from selfguide.evaluation.evaluate import load_tasks, score_all
+    from selfguide.evaluation.protocol import Protocol
+    from selfguide.reporting import Reporter
+
+    reporter = Reporter(quiet=quiet)
+    protocol = Protocol(similarity, aggregation, text, bootstrap, seed=seed)  # type: ignore[arg-type]
+    chosen = tasks or ("" if pairs or mteb else "demo")
+    if not (tasks or pairs or mteb):
+        reporter.note("No task is named: the embedded demo pairs. --tasks sts asks for the papers' seven sets.")
+    rows = []
+    if chosen or pairs:  # before any encoder is loaded: what is missing is said at once
+        rows = load_tasks(chosen, pairs or (), data, protocol, allow_partial=allow_partial, download=not offline)
+    embedders = _embedders(encoders, pooling, layer, device, batch_size, reporter)
+    if rows:
+        evaluations = [score_all(item, rows, protocol, reporter, output=output, again=again) for item in embedders]
+        _show(evaluations)
+        if significance:
+            _show_significance(embedders, rows, protocol)
+        for note in dict.fromkeys(note for evaluation in evaluations for note in evaluation.notes()):
+            reporter.note(f"note: {note}")
+        reporter.note(f"Scores with protocol, hashes and versions: {output / 'scores.json'} and scores.csv")
+    if mteb:
+        _through_mteb(encoders, mteb, output, batch_size, reporter)
+
+
+def _embedders(
+    encoders: list[str], pooling: str, layer: int | None, device: str, batch_size: int, reporter: Reporter
+) -> list[Embedder]:
+    from selfguide.evaluation.embedder import embedder
+
+    poolings: list[str | None] = [word.strip() for word in pooling.split(",") if word.strip()] or [None]
+    made = [
+        embedder(
+            encoder,
+            pooling=way,
+            layer=layer,
+            device=None if device == "auto" else device,
+            batch_size=batch_size,
+            reporter=reporter,
+        )
+        for encoder in encoders
+        for way in poolings
+    ]
+    names = [item.info.name for item in made]
+    for name in names:
+        if names.count(name) > 1:
+            raise UsageError(f"Two encoders would both be called {name!r} in the table; rename one of the folders.")
+    return made
+
+
+def _show(evaluations: list[Evaluation]) -> None:
+    """One encoder: a line for each task. Several: a line for each encoder, the best of each column in bold."""
+    from rich.console import Console
+    from rich.table import Table
+
+    from selfguide.evaluation.results import table
+
+    console = Console(highlight=False)
+    if len(evaluations) == 1:
+        shown = Table("task", "metric", box=None, padding=(0, 2, 0, 0), title=evaluations[0].encoder.name)
+        for heading in ("score", "95 % interval", "rows"):
+            shown.add_column(heading, justify="right")
+        for score in evaluations[0].scores:
+            interval = f"{score.interval[0]:.2f} – {score.interval[1]:.2f}" if score.interval else ""
+            shown.add_row(score.title, score.metric, _number(score.value), interval, f"{score.data.rows:,}")
+        for group, value in evaluations[0].averages().items():
+            shown.add_row(f"{group} average", "", f"[bold]{_number(value)}[/bold]", "", "")
+        console.print(shown)
+        return
+    headings, rows = table(evaluations)
+    shown = Table("encoder", box=None, padding=(0, 2, 0, 0))
+    for heading in headings:
+        shown.add_column(heading, justify="right")
+    best = [max((value for value in column if _counts(value)), default=None) for column in zip(*rows, strict=True)]
+    for evaluation, row in zip(evaluations, rows, strict=True):
+        cells = [
+            f"[bold]{_number(value)}[/bold]" if value is not None and value == top else _number(value)
+            for value, top in zip(row, best, strict=True)
+        ]
+        shown.add_row(evaluation.encoder.name, *cells)
+    console.print(shown)
+
+
+def _show_significance(embedders: list[Embedder], rows: list[TaskData], protocol: Protocol) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    from selfguide.evaluation.evaluate import paired
+
+    if len(embedders) < 2:
+        raise UsageError("--significance compares encoders with the first one: name two or more, or several poolings.")
+    first = embedders[0]
+    for other in embedders[1:]:
+        shown = Table("task", box=None, padding=(0, 2, 0, 0), title=f"{other.info.name} minus {first.info.name}")
+        for heading in ("difference", "95 % interval", "p"):
+            shown.add_column(heading, justify="right")
+        titles = {item.task.name: item.task.title for item in rows}
+        for task, found in paired(first, other, rows, protocol).items():
+            low, high = found.interval or (math.nan, math.nan)
+            shown.add_row(titles[task], f"{found.difference:+.2f}", f"{low:+.2f} – {high:+.2f}", f"{found.p_value:.4f}")
+        Console(highlight=False).print(shown)
+
+
+def _through_mteb(encoders: list[str], names: str, output: Path, batch_size: int, reporter: Reporter) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    from selfguide.evaluation.mteb_bridge import evaluate_mteb
+
+    shown = Table("encoder", "mteb task", "metric", box=None, padding=(0, 2, 0, 0))
+    shown.add_column("score", justify="right")
+    for encoder in encoders:
+        found = evaluate_mteb(encoder, names, output=output / "mteb", batch_size=batch_size, reporter=reporter)
+        for row in found:
+            shown.add_row(Path(encoder).name, row.task, row.metric, _number(row.main_score))
+            for note in row.notes:
+                reporter.note(f"note: {row.task}: {note}")
+    Console(highlight=False).print(shown)
+
+
+def _counts(value: float | None) -> bool:
+    return value is not None and not math.isnan(value)
+
+
+def _number(value: float | None) -> str:
+    return "" if value is None else "none" if math.isnan(value) else f"{value:.2f}"

@@ -1,0 +1,92 @@
+"""Bag of words: every word piece gets a random vector, and a sentence is their frequency-weighted mean. The floor.
+
+    r_t ~ N(0, I)                                  drawn once from the seed, never trained
+    w(t) = a / (a + p(t))                          rare tokens count for more (SIF's weight)
+    v(s) = 1/|s| Σ_{t in s} w(t) r_t
+
+Random vectors of different tokens are nearly orthogonal, so the cosine of two sentences is close to the weighted share of
+tokens that they have in common: it counts words and knows nothing of what they mean. A method or an encoder that scores below
+it has learnt less than word counting gives.
+
+Of the encoder only the tokenizer is used: no layer of it is run, and the finished encoder is a table of vectors (a stock
+``StaticEmbedding``). Sentences are not cut.
+
+References: Arora, Liang and Ma, A Simple but Tough-to-Beat Baseline for Sentence Embeddings, ICLR 2017 (the weights); Wieting
+and Kiela, No Training Required: Exploring Random Encoders for Sentence Classification, ICLR 2019 (random vectors as a floor).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.sentence_transformer.modules import StaticEmbedding
+from tokenizers import Tokenizer
+
+from selfguide.errors import SelfguideError, UsageError
+from selfguide.frequencies import Vocabulary, check_source, sif_weights
+from selfguide.methods.base import Method
+from selfguide.settings import require_types
+from selfguide.training import FitContext, TrainingOutcome
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+@dataclass(frozen=True)
+class BagOfWordsOptions:
+    """Options of the bag of words."""
+
+    size: int = 256
+    """Numbers in a vector: the more, the closer the cosine is to exact word counting."""
+    a: float = 1e-3
+    """a of the weight a / (a + p): the smaller, the less a frequent token counts."""
+    frequencies: str = "table"
+    """Where token frequencies come from: table (general English, in the package), text (yours) or both."""
+
+    def __post_init__(self) -> None:
+        require_types(self)
+        if self.size < 1:
+            raise UsageError(f"size must be at least 1, got {self.size}.")
+        if not self.a > 0:
+            raise UsageError(f"a must be above 0, got {self.a}.")
+        check_source(self.frequencies)
+
+
+class BagOfWords(Method):
+    """``--method bow``."""
+
+    Options = BagOfWordsOptions
+    options: BagOfWordsOptions
+
+    def fit(self, encoder: SentenceTransformer, context: FitContext) -> TrainingOutcome:
+        vocabulary = Vocabulary.of_encoder(encoder)
+        weights = sif_weights(
+            vocabulary, context.text, self.options.frequencies, self.options.a, reporter=context.reporter
+        )
+        vectors = random_vectors(len(weights), self.options.size, context.settings.seed)
+        rows = torch.tensor(weights, dtype=torch.float32).unsqueeze(1) * vectors
+        table = StaticEmbedding(_own_tokenizer(encoder), embedding_weights=rows)
+        return TrainingOutcome(SentenceTransformer(modules=[table], device=str(encoder.device)).eval())
+
+
+def random_vectors(count: int, size: int, seed: int) -> Tensor:
+    """Independent standard normal numbers (count, size); on the CPU, so that a seed means the same everywhere."""
+    return torch.randn(count, size, generator=torch.Generator().manual_seed(seed))
+
+
+def _own_tokenizer(encoder: SentenceTransformer) -> Tokenizer:
+    """A copy of the encoder's tokenizer that neither pads nor cuts."""
+    given: Any = encoder.tokenizer
+    backend = getattr(given, "backend_tokenizer", given)
+    if not isinstance(backend, Tokenizer):
+        raise SelfguideError(
+            f"The encoder's tokenizer, {type(given).__name__}, is not of the tokenizers library, which a table of vectors "
+            "needs; choose an encoder whose folder holds a tokenizer.json."
+        )
+    copied = Tokenizer.from_str(backend.to_str())
+    copied.no_padding()
+    copied.no_truncation()
+    return copied

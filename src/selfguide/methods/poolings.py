@@ -1,0 +1,55 @@
+"""Poolings: the pre-trained Transformer's own token vectors, averaged in one way or another. Nothing is trained.
+
+With H_{k,t} the hidden state of token t at layer k = 0..l (0 is the embedding layer) and T the sentence's tokens:
+
+    cls         H_{k,1}                                    the first token, [CLS]
+    mean        1/|T| Σ_t H_{k,t}
+    max         max_t H_{k,t}                              number by number
+    last2       1/|T| Σ_t (H_{l−1,t} + H_{l,t}) / 2
+    first-last  1/|T| Σ_t (H_{1,t} + H_{l,t}) / 2
+
+[CLS] and [SEP] count as tokens, as in sentence-transformers. ``cls``, ``mean`` and ``max`` take the last layer unless told
+otherwise. These are the rows that every other method has to beat.
+
+References: Devlin et al., BERT, NAACL 2019; Reimers and Gurevych, Sentence-BERT, EMNLP 2019 (cls, mean, max); Li et al., On
+the Sentence Embeddings from Pre-trained Language Models, EMNLP 2020 (last2); Su et al., Whitening Sentence Representations,
+2021 (first-last).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from selfguide.encoders import load_encoder, with_pooling
+from selfguide.methods.base import Method
+from selfguide.settings import require_types
+from selfguide.training import FitContext, TrainingOutcome
+
+if TYPE_CHECKING:
+    from sentence_transformers import SentenceTransformer
+
+
+@dataclass(frozen=True)
+class PoolingOptions:
+    """Options of the plain poolings."""
+
+    pooling: str = "mean"
+    """cls, mean, max, last2 or first-last."""
+    layer: int = -1
+    """Layer whose tokens are pooled: 0 is the embedding layer, -1 the last."""
+
+    def __post_init__(self) -> None:
+        require_types(self)
+
+
+class PlainPooling(Method):
+    """``--method cls``, ``mean``, ``max``, ``last2`` and ``first-last``; the text is not used."""
+
+    Options = PoolingOptions
+    options: PoolingOptions
+
+    def fit(self, encoder: SentenceTransformer, context: FitContext) -> TrainingOutcome:
+        layer = None if self.options.layer == -1 else self.options.layer
+        pooled = with_pooling(encoder, self.options.pooling, layer)
+        return TrainingOutcome(load_encoder(pooled, max_length=context.settings.max_length).eval())

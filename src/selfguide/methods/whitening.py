@@ -1,0 +1,99 @@
+"""Whitening: centre the vectors and make their covariance the identity.
+
+Vectors of a pre-trained Transformer fill a narrow cone: a few directions hold most of the variance, and cosines are all high.
+From the user's text take the mean μ and covariance Σ of the pooled vectors x, and with Σ = U diag(s) Uᵀ map
+
+    y = diag(s^−1/2) Uᵀ (x − μ)
+
+so that no direction counts more than another. The k directions of the largest variance may be kept alone (the paper keeps
+256 of 768). An exponent below 1/2 evens the directions out less. Directions whose variance is only rounding error are dropped.
+
+For a text with few sentences the covariance is drawn towards a sphere first, Σ' = (1 − ρ) Σ + ρ tr(Σ)/d · I, with ρ by Ledoit
+and Wolf unless it is given. Statistics are exact, in double precision and in one pass over the text. The map is saved as a
+stock ``Dense`` module.
+
+References: Su, Cao, Liu and Ou, Whitening Sentence Representations for Better Semantics and Faster Retrieval, 2021; Ledoit and
+Wolf, A well-conditioned estimator for large-dimensional covariance matrices, 2004.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from sentence_transformers import SentenceTransformer
+
+from selfguide.encoders import POOLINGS, load_encoder, with_pooling
+from selfguide.errors import UsageError
+from selfguide.methods.base import Method
+from selfguide.settings import require_types
+from selfguide.statistics import check_shrinkage, fit_moments, whitening_map
+from selfguide.training import FitContext, TrainingOutcome
+
+if TYPE_CHECKING:
+    from torch import nn
+
+KEEP = "keep"
+
+CITATION = """\
+@article{su-etal-2021-whitening,
+    title = "Whitening Sentence Representations for Better Semantics and Faster Retrieval",
+    author = "Su, Jianlin and Cao, Jiarun and Liu, Weijie and Ou, Yangyiwen",
+    journal = "arXiv:2103.15316",
+    year = "2021",
+}"""
+
+
+@dataclass(frozen=True)
+class WhiteningOptions:
+    """Options of whitening."""
+
+    pooling: str = "mean"
+    """What is whitened: cls, mean, max, last2, first-last, or keep for the encoder's own vector (a tuned encoder, say)."""
+    layer: int = -1
+    """Layer whose tokens cls, mean or max pool: 0 is the embedding layer, -1 the last."""
+    k: int = 0
+    """How many directions to keep, the largest variance first; 0: all."""
+    exponent: float = 0.5
+    """Power of the variances that is divided out: 0.5 whitens, 0 only centres and rotates."""
+    shrinkage: str = "auto"
+    """Share of a sphere mixed into the covariance, 0 to 1; auto: none for a large text, Ledoit-Wolf for a small one."""
+
+    def __post_init__(self) -> None:
+        require_types(self)
+        if self.pooling not in (*POOLINGS, KEEP):
+            raise UsageError(f"There is no pooling {self.pooling!r}; choose one of {', '.join((*POOLINGS, KEEP))}.")
+        if self.pooling == KEEP and self.layer != -1:
+            raise UsageError(f"pooling keep takes the encoder's vector as it is: leave layer={self.layer} out.")
+        if self.k < 0:
+            raise UsageError(f"k must be at least 0, got {self.k}.")
+        if not 0 <= self.exponent <= 1:
+            raise UsageError(f"exponent must be between 0 and 1, got {self.exponent}.")
+        check_shrinkage(self.shrinkage)
+
+
+class Whitening(Method):
+    """``--method whitening``."""
+
+    Options = WhiteningOptions
+    options: WhiteningOptions
+    citation = CITATION
+
+    def fit(self, encoder: SentenceTransformer, context: FitContext) -> TrainingOutcome:
+        options, settings = self.options, context.settings
+        started = time.monotonic()
+        pooled = load_encoder(self._pooled(encoder), max_length=settings.max_length).eval()
+        moments, shrinkage = fit_moments(
+            pooled, context.text, options.shrinkage, max(64, settings.batch_size), context.reporter
+        )
+        whitening = whitening_map(moments, options.k, shrinkage, options.exponent)
+        modules: list[nn.Module] = [*pooled, whitening.dense()]
+        whitened = SentenceTransformer(modules=modules, device=str(pooled.device)).eval()
+        seconds = time.monotonic() - started
+        return TrainingOutcome(whitened, seconds=seconds, sentences_per_second=len(context.text) / max(seconds, 1e-9))
+
+    def _pooled(self, encoder: SentenceTransformer) -> SentenceTransformer:
+        if self.options.pooling == KEEP:
+            return encoder
+        return with_pooling(encoder, self.options.pooling, None if self.options.layer == -1 else self.options.layer)
