@@ -122,7 +122,7 @@ def test_a_failure_midway_leaves_what_was_there(
             raise error
         return np.zeros((len(sentences), 32), dtype=np.float32)
 
-    monkeypatch.setattr(encoding, "_vectors", vectors)
+    monkeypatch.setattr(encoding, "sentence_vectors", vectors)
     many = tmp_path / "many.txt"
     many.write_text("a line\n" * 5000 + "the last line\n")
     output = tmp_path / f"vectors{ending}"
@@ -179,3 +179,14 @@ def test_unusable_options(command: Command, bert: Path, lines_file: Path, words:
     assert err.startswith("selfguide: ")
     assert err.count("\n") == 1
     assert mention in err
+
+
+@pytest.mark.parametrize("batch_size", [1, 3, 64])
+def test_vectors_are_the_stock_ones_whatever_the_batches(bert: Path, batch_size: int) -> None:
+    from selfguide.encoders import load_encoder
+    from selfguide.encoding import sentence_vectors
+
+    model = load_encoder(bert)
+    sentences = [" ".join(toy_sentences(1 + number % 5)) for number in range(40)] + ["", "a"]
+    expected = np.stack([model.encode([sentence])[0] for sentence in sentences])
+    assert np.allclose(sentence_vectors(model, sentences, batch_size), expected, atol=1e-6)

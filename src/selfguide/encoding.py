@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
 
 FORMATS = (".npy", ".parquet", ".jsonl")
+_CPU_TOKENS = 512
 
 
 def encode(
@@ -43,14 +44,14 @@ def encode(
     model = load_encoder(encoder, device=device)
     reporter = Reporter(quiet=show_progress is False)
     if isinstance(sentences, str):
-        return _vectors(model, [sentences], batch_size, normalise)[0]
+        return sentence_vectors(model, [sentences], batch_size, normalise)[0]
     if not len(sentences):
         return np.zeros((0, int(model.get_embedding_dimension() or 0)), dtype=np.float32)
     with reporter.bar("encoding", len(sentences), "sentences") as advance:
         chunks = []
         for start in range(0, len(sentences), 4096):
             chunk = list(sentences[start : start + 4096])
-            chunks.append(_vectors(model, chunk, batch_size, normalise))
+            chunks.append(sentence_vectors(model, chunk, batch_size, normalise))
             advance(len(chunk), "")
     return np.concatenate(chunks)
 
@@ -74,7 +75,7 @@ def encode_to_file(
     with _writer(output, int(encoder.get_embedding_dimension() or 0)) as writer:
         with reporter.bar("encoding", None, "sentences") as advance:
             for batch in _batched(sentences, chunk):
-                vectors = _vectors(encoder, batch, batch_size, normalise)
+                vectors = sentence_vectors(encoder, batch, batch_size, normalise)
                 writer.write(batch, vectors)
                 count += len(batch)
                 advance(len(batch), "")
@@ -89,9 +90,46 @@ def cosine(first: NDArray[Any], second: NDArray[Any]) -> NDArray[Any]:
     return (first * second).sum(axis=-1) / np.where(norms > 0, norms, 1.0)
 
 
-def _vectors(model: SentenceTransformer, sentences: list[str], batch_size: int, normalise: bool) -> NDArray[np.float32]:
-    vectors = model.encode(sentences, batch_size=batch_size, normalize_embeddings=normalise, show_progress_bar=False)
-    return np.asarray(vectors, dtype=np.float32)
+def sentence_vectors(
+    model: SentenceTransformer, sentences: list[str], batch_size: int = 64, normalise: bool = False
+) -> NDArray[np.float32]:
+    """The stock ``encode`` over batches of sentences with equally many tokens, so that hardly any padding is computed.
+
+    On a CPU a batch holds a few hundred tokens: more do not fit its caches and gain nothing.
+    """
+    batches = _batches(model, sentences, batch_size)
+    vectors: NDArray[np.float32] | None = None
+    for batch in batches:
+        found = model.encode(
+            [sentences[index] for index in batch],
+            batch_size=len(batch),
+            normalize_embeddings=normalise,
+            show_progress_bar=False,
+        )
+        if vectors is None:
+            vectors = np.empty((len(sentences), np.shape(found)[1]), dtype=np.float32)
+        vectors[batch] = found
+    assert vectors is not None
+    return vectors
+
+
+def _batches(model: SentenceTransformer, sentences: list[str], batch_size: int) -> list[list[int]]:
+    """Numbers of sentences, a batch each, the longest first."""
+    tokenizer = model.tokenizer
+    if model.device.type != "cpu" or not callable(tokenizer):  # the stock order, by characters, will do
+        order = sorted(range(len(sentences)), key=lambda index: -len(sentences[index]))
+        return [order[start : start + batch_size] for start in range(0, len(order), batch_size)]
+    limit = model.max_seq_length or 512
+    lengths = [len(ids) for ids in tokenizer(sentences, truncation=True, max_length=limit)["input_ids"]]
+    batches: list[list[int]] = []
+    room = 0
+    for index in sorted(range(len(sentences)), key=lambda number: -lengths[number]):
+        if not room:
+            room = min(batch_size, max(1, _CPU_TOKENS // max(1, lengths[index])))
+            batches.append([])
+        batches[-1].append(index)
+        room -= 1
+    return batches
 
 
 def _batched(sentences: Iterable[str], size: int) -> Iterator[list[str]]:

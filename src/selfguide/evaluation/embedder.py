@@ -171,6 +171,7 @@ def _of_sentence_transformer(
     reporter: Reporter,
 ) -> Embedder:
     from selfguide.encoders import load_encoder
+    from selfguide.encoding import sentence_vectors
 
     model = load_encoder(encoder, pooling, layer, device=device)
     called = name or (Path(encoder).name if isinstance(encoder, str | Path) else "encoder")
@@ -179,7 +180,7 @@ def _of_sentence_transformer(
     info = EncoderInfo(f"{called} ({how})" if how else called, model_digest(model), int(dimension or 0))
 
     def encode(sentences: list[str]) -> Any:
-        return model.encode(sentences, batch_size=batch_size, show_progress_bar=False)
+        return sentence_vectors(model, sentences, batch_size)
 
     return Embedder(encode, info, reporter, distrust=False)
 

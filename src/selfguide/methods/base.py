@@ -47,7 +47,7 @@ class Method(ABC):
         """The options as plain values, for ``run.json``; what the method's name fixes is left out."""
         return {name: value for name, value in asdict(self.options).items() if name not in self.entry.preset}
 
-    def check(self) -> None:
+    def check(self) -> None:  # noqa: B027 (most methods have nothing to refuse)
         """Refuse, before any text is read, what cannot work: a file that an option must name, a program not installed."""
 
     @abstractmethod
