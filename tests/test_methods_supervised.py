@@ -1,40 +1,35 @@
-"""Methods that learn from labelled pairs: losses against loops that follow the formulas, and whole runs on tiny encoders."""
+"""Methods that learn from labelled pairs: whole runs on tiny encoders, in one stage and in two."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from conftest import FAMILIES, toy_sentences
+from conftest import toy_sentences
 from safetensors.torch import load_file
 from sentence_transformers import SentenceTransformer
 from torch import Tensor
 
 import selfguide
-from selfguide.augmented_encoding import embed, stacked
 from selfguide.configuration import RunConfig
 from selfguide.consert_loss import ConsertLoss
 from selfguide.encoders import backbone, load_encoder, with_pooling
 from selfguide.errors import InterruptedRun, SelfguideError, UsageError
-from selfguide.headed_loss import own_parameters
-from selfguide.joint_loss import JointLoss, adversarial_step
+from selfguide.joint_loss import JointLoss
 from selfguide.methods import registry
 from selfguide.methods.infersent import bilstm_encoder
 from selfguide.nli import LABELS
-from selfguide.nli_loss import PairLoss, pair_features
+from selfguide.nli_loss import PairLoss
 from selfguide.reporting import Reporter
 from selfguide.runs import run
 from selfguide.word_vectors import WordVectors
 
 METHODS = ("sbert-nli", "consert-joint", "consert-sup-unsup", "consert-joint-unsup", "infersent")
 QUICK: dict[str, Any] = {"batch_size": 8, "learning_rate": 1e-3, "max_steps": 3, "device": "cpu", "quiet": True}
-PREMISES, HYPOTHESES = toy_sentences(4), [*toy_sentences(103)[100:], "a"]
-TARGETS = torch.tensor([0, 2, 1, 1])
 
 
 @pytest.fixture
@@ -62,166 +57,10 @@ def _options(method: str, nli: Path, vectors: Path) -> dict[str, Any]:
     return {"nli": str(nli), **more}
 
 
-def _model(path: Path) -> SentenceTransformer:
-    return load_encoder(path, pooling="mean", max_length=32)
-
-
-def _bilstm(words: list[str], hidden: int = 6) -> SentenceTransformer:
-    matrix = np.random.default_rng(1).normal(size=(len(words), 5)).astype(np.float32)
-    return bilstm_encoder(WordVectors(words, matrix), hidden, lower=True, device="cpu")
-
-
-def _columns(model: SentenceTransformer) -> list[dict[str, Any]]:
-    return [model.preprocess(PREMISES), model.preprocess(HYPOTHESES)]
-
-
-def _naive_cross_entropy(classifier: Any, u: Tensor, v: Tensor, product: bool = False) -> Tensor:
-    total = u.new_zeros(())
-    for first, second, label in zip(u, v, TARGETS.tolist(), strict=True):
-        seen = [first, second, (first - second).abs(), *([first * second] if product else [])]
-        logits = classifier(torch.cat(seen))
-        total = total - torch.log(torch.exp(logits[label]) / torch.exp(logits).sum())
-    return total / len(u)
-
-
-def _naive_nt_xent(first: Tensor, second: Tensor, temperature: float) -> Tensor:
-    everything, count = torch.cat([first, second]), len(first)
-    total = first.new_zeros(())
-    for m in range(2 * count):
-        others = [n for n in range(2 * count) if n != m]
-        terms = (
-            torch.stack([torch.cosine_similarity(everything[m], everything[n], dim=0) for n in others]) / temperature
-        )
-        total = total - (terms[others.index((m + count) % (2 * count))] - torch.logsumexp(terms, 0))
-    return total / (2 * count)
-
-
-def test_the_classifier_sees_both_vectors_their_distance_and_their_product() -> None:
-    u, v = torch.tensor([[1.0, -2.0]]), torch.tensor([[3.0, 4.0]])
-    assert pair_features(u, v).tolist() == [[1, -2, 3, 4, 2, 6]]
-    assert pair_features(u, v, product=True).tolist() == [[1, -2, 3, 4, 2, 6, 3, -8]]
-
-
-def test_the_pair_loss_follows_its_formula(bert: Path) -> None:
-    model = _model(bert)
-    loss = PairLoss(model).eval()
-    u, v = (model.encode(texts, convert_to_tensor=True).clone() for texts in (PREMISES, HYPOTHESES))
-    expected = _naive_cross_entropy(loss.classifier, u, v)
-    torch.testing.assert_close(loss(_columns(model), TARGETS), expected, rtol=1e-4, atol=1e-5)
-    with pytest.raises(ValueError, match="needs labels"):
-        loss(_columns(model))
-
-
-def test_the_pair_loss_over_an_lstm_follows_its_formula() -> None:
-    model = _bilstm(["the", "old", "man", "my", "sister", "a", "clock"])
-    loss = PairLoss(model, product=True, hidden=7).eval()
-    u, v = (model.encode(texts, convert_to_tensor=True, prompt="").clone() for texts in (PREMISES, HYPOTHESES))
-    value = loss(_columns(model), TARGETS)
-    torch.testing.assert_close(value, _naive_cross_entropy(loss.classifier, u, v, product=True), rtol=1e-4, atol=1e-5)
-    value.backward()
-    assert {name for name, parameter in model.named_parameters() if parameter.grad is None} == {"0.emb_layer.weight"}
-
-
-@pytest.mark.parametrize("alpha", [0.0, 0.15, 2.0])
-def test_the_joint_loss_adds_up_labels_and_contrast(bert: Path, alpha: float) -> None:
-    """Without dropout, and with copies that are not changed, both terms are known."""
-    model = _model(bert)
-    loss = JointLoss(model, alpha=alpha, first="none", second="none", temperature=0.2, dropout=0.0).train()
-    u, v = (model.encode(texts, convert_to_tensor=True).clone() for texts in (PREMISES, HYPOTHESES))
-    contrast = 2 * _naive_nt_xent(u, u, 0.2) + 2 * _naive_nt_xent(v, v, 0.2)
-    expected = _naive_cross_entropy(loss.classifier, u, v) + alpha * contrast
-    model.train()
-    torch.testing.assert_close(loss(_columns(model), TARGETS), expected, rtol=1e-4, atol=1e-4)
-
-
-def test_copies_are_drawn_one_by_one_and_the_plain_sentence_stays(bert: Path) -> None:
-    model = _model(bert)
-    plain_of = torch.cat([model.encode(texts, convert_to_tensor=True) for texts in (PREMISES, HYPOTHESES)])
-    for first, second, same in (("none", "token-cutoff+shuffle", True), ("shuffle", "shuffle", False)):
-        loss = JointLoss(model, first=first, second=second, dropout=0.0, rates={"token-cutoff": 0.5}).train()
-        torch.manual_seed(0)
-        plain, one, other = loss.copies(loss.both(*_columns(model)), TARGETS)
-        torch.testing.assert_close(plain, plain_of, rtol=1e-4, atol=1e-5)
-        assert torch.equal(plain, one) is same
-        assert not torch.allclose(one, other, atol=1e-4)
-
-
-def test_the_adversarial_step_is_a_unit_along_the_gradient_of_every_token() -> None:
-    """Against finite differences: the step raises the loss, and no other direction of its length raises it more."""
-    torch.manual_seed(0)
-    states = torch.randn(2, 3, 4, dtype=torch.float64, requires_grad=True)
-    weights, mask = torch.randn(2, 3, 4, dtype=torch.float64), torch.tensor([[1, 1, 1], [1, 1, 0]])
-
-    def loss(values: Tensor) -> Tensor:
-        return (torch.tanh(values * weights) * mask.unsqueeze(-1)).square().sum()
-
-    step = adversarial_step(loss(states), states, mask, size=0.5)
-    torch.testing.assert_close(step.norm(dim=-1), 0.5 * mask.double())
-    for place in mask.nonzero().tolist():
-        slopes = []
-        for number in range(4):
-            nudge = torch.zeros_like(states)
-            nudge[(*place, number)] = 1e-6
-            slopes.append((loss(states + nudge) - loss(states - nudge)).detach() / 2e-6)
-        slope = torch.stack(slopes)
-        torch.testing.assert_close(step[tuple(place)], 0.5 * slope / slope.norm(), rtol=1e-5, atol=1e-7)
-
-
-@pytest.mark.parametrize("family", ["bert", "roberta", "electra"])
-@pytest.mark.parametrize("frozen", [False, True])
-def test_the_adversarial_copy_is_the_sentence_moved_by_that_step(
-    tiny: Callable[[str], Path], family: str, frozen: bool
-) -> None:
-    model = _model(tiny(family))
-    loss = JointLoss(model, second="adversarial", noise=0.3, dropout=0.0, freeze_layer_0=frozen).train()
-    batch = loss.both(*_columns(model))
-    plain, first, moved = loss.copies(batch, TARGETS)
-    assert torch.equal(plain, first)
-    u, v = plain.detach().chunk(2)
-    # How the embedding layer's output changed, seen from outside, and the classification of what came of it.
-    outputs: list[Tensor] = []
-    model.train()
-    embed(model, backbone(model), dict(batch), lambda states: outputs.append(states.detach()) or states)
-    leaf = outputs[0].requires_grad_()
-    vectors = embed(model, backbone(model), dict(batch), lambda states: leaf)["sentence_embedding"]
-    value = _naive_cross_entropy(loss.classifier, *vectors.chunk(2))
-    (gradient,) = torch.autograd.grad(value, leaf)
-    step = 0.3 * torch.nn.functional.normalize(gradient, dim=-1) * batch["attention_mask"].unsqueeze(-1)
-    expected = embed(model, backbone(model), dict(batch), lambda states: states + step)["sentence_embedding"]
-    torch.testing.assert_close(moved, expected, rtol=1e-3, atol=1e-4)
-    with torch.no_grad():
-        before, after = (loss.classify(*pair.chunk(2), TARGETS) for pair in (torch.cat([u, v]), moved))
-    assert after > before
-
-
-@pytest.mark.parametrize("family", FAMILIES)
-def test_every_family_learns_and_everything_that_may_move_has_a_gradient(
-    tiny: Callable[[str], Path], family: str
-) -> None:
-    for make in (PairLoss, JointLoss, lambda model: JointLoss(model, second="adversarial")):
-        torch.manual_seed(0)
-        model = _model(tiny(family))
-        loss = make(model).train()
-        value = loss(_columns(model), TARGETS)
-        value.backward()
-        assert bool(torch.isfinite(value))
-        assert all(parameter.grad is not None for parameter in loss.parameters() if parameter.requires_grad)
-
-
-@pytest.mark.parametrize("kind", [PairLoss, JointLoss])
-def test_the_classifiers_gradients_do_not_add_up_over_steps(bert: Path, kind: Any) -> None:
-    model = _model(bert)
-    loss = kind(model).train()
-    assert set(own_parameters(loss)) == {"classifier.weight", "classifier.bias"}
-
-    def gradients() -> list[Tensor]:
-        torch.manual_seed(5)
-        loss(_columns(model), TARGETS).backward()
-        return [parameter.grad.clone() for parameter in own_parameters(loss).values() if parameter.grad is not None]
-
-    once = gradients()
-    model.zero_grad()
-    torch.testing.assert_close(gradients(), once)
+def _weights(folder: Path) -> dict[str, Tensor]:
+    """All weights of a finished encoder, by module and name."""
+    files = sorted(folder.rglob("*.safetensors"))
+    return {f"{file.parent.name}/{name}": tensor for file in files for name, tensor in load_file(file).items()}
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -235,12 +74,8 @@ def test_a_run_writes_a_stock_folder_without_the_classifier_and_repeats(
     odd = ["my sister", "", "qqq zzz"]  # no words at all, and none that has a vector
     np.testing.assert_allclose(stock.encode(odd), tuned.encode(odd), atol=1e-6)
     assert np.isfinite(stock.encode(odd)).all()
-    a, b, c = (
-        {f"{file.parent.name}/{key}": tensor for file in (tmp_path / name).rglob("*.safetensors") for key, tensor in load_file(file).items()}
-        for name in "abc"
-    )  # fmt: skip
-    plain = {name.partition("/")[2]: tensor for name, tensor in a.items()}
-    assert not any("classifier" in name for name in plain)
+    a, b, c = (_weights(tmp_path / name) for name in "abc")
+    assert not any("classifier" in name for name in a)
     assert all(torch.equal(one, other) for one, other in zip(a.values(), b.values(), strict=True))
     assert any(not torch.equal(one, other) for one, other in zip(a.values(), c.values(), strict=True))
     assert not list((tmp_path / "a").rglob("*.bin"))
@@ -276,6 +111,16 @@ def test_consert_is_handed_out_with_the_mean_of_the_last_two_layers(bert: Path, 
     rebuilt = with_pooling(load_encoder(out), "last2")
     stock = SentenceTransformer(str(out))
     np.testing.assert_allclose(stock.encode(toy_sentences(4)), rebuilt.encode(toy_sentences(4)), atol=1e-5)
+
+
+@pytest.mark.parametrize("method", ["consert-joint", "consert-sup-unsup", "consert-joint-unsup"])
+def test_layer_0_can_be_left_as_it_is(bert: Path, nli: Path, method: str) -> None:
+    before = backbone(load_encoder(bert)).state_dict()
+    tuned = selfguide.train(bert, toy_sentences(40), method, nli=str(nli), freeze_layer_0=True, **QUICK)
+    after = backbone(tuned).state_dict()
+    moved = {name for name in before if not torch.equal(before[name], after[name].cpu())}
+    assert moved
+    assert not any(name.startswith("embeddings.") for name in moved)
 
 
 def _fails_at(call: int, forward: Any) -> Any:
@@ -355,7 +200,9 @@ def test_dev_checks_of_both_stages_count_from_the_start(bert: Path, nli: Path, d
 
 
 def test_infersent_reads_words_as_its_vectors_are_and_takes_the_maximum() -> None:
-    model = _bilstm(["the", "dog", "<s>", "n't"])
+    words = ["the", "dog", "<s>", "n't"]
+    matrix = np.random.default_rng(1).normal(size=(len(words), 5)).astype(np.float32)
+    model = bilstm_encoder(WordVectors(words, matrix), 6, lower=True, device="cpu")
     number = model.tokenizer.word2idx
     ids = model.preprocess(["<s> The dog, (the DOG) ca n't unknown"])["input_ids"][0].tolist()
     assert ids == [number[word] for word in ("<s>", "the", "dog", "the", "dog", "n't")]
@@ -399,24 +246,18 @@ def test_wrong_options_are_refused_in_words(method: str, wrong: dict[str, Any], 
 
 def test_missing_files_are_asked_for(bert: Path, nli: Path, tmp_path: Path) -> None:
     for method in METHODS:
-        with pytest.raises(UsageError, match=f"{method} learns from labelled pairs.*--nli FILE"):
+        with pytest.raises(UsageError, match=rf"{method} learns from labelled pairs.*--nli FILE"):
             selfguide.train(bert, toy_sentences(10), method, output=tmp_path / "out", **QUICK)
-    with pytest.raises(UsageError, match="no word vectors.*--vectors FILE"):
+    with pytest.raises(UsageError, match=r"no word vectors.*--vectors FILE"):
         selfguide.train(bert, toy_sentences(10), "infersent", nli=str(nli), **QUICK)
     assert not list(tmp_path.glob("out*"))
 
 
-def test_losses_tell_their_settings(bert: Path) -> None:
-    model = _model(bert)
-    assert json.loads(json.dumps(PairLoss(model, hidden=3).get_config_dict())) == {"product": False, "hidden": 3}
-    joint = JointLoss(model)
-    assert json.loads(json.dumps(joint.get_config_dict()))["alpha"] == 0.15
-    assert joint.citation == registry.method_class("consert-joint").citation
-
-
-def test_premises_and_hypotheses_share_a_batch(bert: Path) -> None:
-    model = _model(bert)
-    batch = PairLoss(model).both(*_columns(model))
-    expected = stacked(_columns(model), padding=1)
-    assert torch.equal(batch["input_ids"], expected["input_ids"])
-    assert len(batch["input_ids"]) == 8
+def test_a_folder_without_a_transformer_is_refused_by_methods_that_tune_one(
+    bert: Path, nli: Path, vectors: Path, tmp_path: Path
+) -> None:
+    options = _options("infersent", nli, vectors)
+    selfguide.train(bert, toy_sentences(20), "infersent", output=tmp_path / "lstm", **QUICK, **options)
+    for method in ("sg-opt", "whitening"):
+        with pytest.raises(SelfguideError, match=r"starts with WordEmbeddings, not with a Transformer"):
+            selfguide.train(tmp_path / "lstm", toy_sentences(20), method, **QUICK)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from selfguide.errors import SelfguideError, UsageError
-from selfguide.nli import pairs_of_option, read_nli
+from selfguide.nli import check_option, read_nli
 from selfguide.reporting import Reporter
 
 THREE = (
@@ -82,4 +82,6 @@ def test_files_that_are_missing(tmp_path: Path) -> None:
     with pytest.raises(SelfguideError, match=r"matches no file"):
         read_nli(str(tmp_path / "*.tsv"))
     with pytest.raises(UsageError, match=r"sbert-nli learns from labelled pairs.*--nli FILE"):
-        pairs_of_option("none", "sbert-nli", Reporter(quiet=True))
+        check_option("none", "sbert-nli")
+    with pytest.raises(SelfguideError, match=r"does not exist"):
+        check_option(str(tmp_path / "nothing.tsv"), "sbert-nli")

@@ -50,7 +50,7 @@ def read_nli(sources: str | Path | Iterable[str | Path], reporter: Reporter | No
     """
     from datasets import Dataset
 
-    paths = [path for name in _names(sources) for path in matching_paths(name)]
+    paths = _paths(sources)
     rows = _Rows()
     for path in paths:
         _read(path, rows)
@@ -60,14 +60,18 @@ def read_nli(sources: str | Path | Iterable[str | Path], reporter: Reporter | No
     return Dataset.from_dict({"premise": rows.premises, "hypothesis": rows.hypotheses, "label": rows.labels})
 
 
-def pairs_of_option(value: str, method: str, reporter: Reporter) -> Dataset:
-    """The pairs that a method's option ``nli`` names, or a sentence that says what to name."""
+def check_option(value: str, method: str) -> None:
+    """Refuse an option ``nli`` that names no file, or files that are not there."""
     if value in (NO_FILE, ""):
         raise UsageError(
             f"The method {method} learns from labelled pairs of sentences: name a file of them with --nli FILE "
             f"(in Python nli=), {_LAYOUT} a line, with the labels {', '.join(LABELS)}. SNLI and MultiNLI are such pairs."
         )
-    return read_nli(value, reporter)
+    _paths(value)
+
+
+def _paths(sources: str | Path | Iterable[str | Path]) -> list[Path]:
+    return [path for name in _names(sources) for path in matching_paths(name)]
 
 
 def _names(sources: str | Path | Iterable[str | Path]) -> Iterator[str]:

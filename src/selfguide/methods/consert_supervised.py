@@ -29,11 +29,11 @@ from typing import TYPE_CHECKING
 
 from selfguide.consert_loss import CITATION, ConsertLoss, ConsertOptions, consert_loss
 from selfguide.dropout import OWN
-from selfguide.encoders import with_pooling
+from selfguide.encoders import freeze_layer_zero, with_pooling
 from selfguide.errors import UsageError
 from selfguide.joint_loss import JointLoss, check_copy, check_numbers
 from selfguide.methods.base import TuningMethod
-from selfguide.nli import NO_FILE, pairs_of_option
+from selfguide.nli import NO_FILE, check_option, read_nli
 from selfguide.nli_loss import PairLoss
 from selfguide.settings import TrainingSettings
 from selfguide.stages import after_stage, earlier_stage
@@ -121,8 +121,11 @@ class ConsertJoint(TuningMethod):
     defaults = TrainingSettings(batch_size=96, learning_rate=2e-5, max_length=64, epochs=1.0)
     citation = CITATION
 
+    def check(self) -> None:
+        check_option(self.options.nli, self.entry.name)
+
     def dataset(self, text: Dataset) -> Dataset:
-        return pairs_of_option(self.options.nli, self.entry.name, self.context.reporter)
+        return read_nli(self.options.nli, self.context.reporter)
 
     def student(self, encoder: SentenceTransformer) -> SentenceTransformer:
         return with_pooling(encoder, self.options.pooling)
@@ -153,10 +156,13 @@ class ConsertSupUnsup(TuningMethod):
     defaults = TrainingSettings(batch_size=96, learning_rate=5e-7, max_length=64, epochs=10.0)
     citation = CITATION
 
+    def check(self) -> None:
+        check_option(self.options.nli, self.entry.name)
+
     def fit(self, encoder: SentenceTransformer, context: FitContext) -> TrainingOutcome:
         self.context = context
         options = self.options
-        pairs = pairs_of_option(options.nli, self.entry.name, context.reporter)
+        pairs = read_nli(options.nli, context.reporter)
         settings = replace(context.settings, epochs=options.nli_epochs, learning_rate=options.nli_learning_rate)
         student = self.student(encoder)
         on_pairs = replace(context, text=pairs, settings=settings)
@@ -165,7 +171,10 @@ class ConsertSupUnsup(TuningMethod):
         return after_stage(earlier, fine_tune(student, self.loss, context, finished=self.finished))
 
     def student(self, encoder: SentenceTransformer) -> SentenceTransformer:
-        return with_pooling(encoder, self.options.pooling)
+        student = with_pooling(encoder, self.options.pooling)
+        if self.options.freeze_layer_0:  # in both stages
+            freeze_layer_zero(student)
+        return student
 
     def supervised_loss(self, student: SentenceTransformer) -> PairLoss:
         """The first stage's loss."""

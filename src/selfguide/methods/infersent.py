@@ -36,7 +36,7 @@ from transformers import set_seed
 
 from selfguide.errors import UsageError
 from selfguide.methods.base import TuningMethod
-from selfguide.nli import COLUMNS, NO_FILE, pairs_of_option
+from selfguide.nli import COLUMNS, NO_FILE, check_option, read_nli
 from selfguide.nli_loss import PairLoss
 from selfguide.settings import TrainingSettings, require_types
 from selfguide.word_vectors import WordVectors, read_word_vectors
@@ -90,14 +90,17 @@ class InferSent(TuningMethod):
 
     _vectors: WordVectors
 
-    def dataset(self, text: Dataset) -> Dataset:
-        options = self.options
-        pairs = pairs_of_option(options.nli, self.entry.name, self.context.reporter)
-        if options.vectors in (NO_FILE, ""):
+    def check(self) -> None:
+        check_option(self.options.nli, self.entry.name)
+        if self.options.vectors in (NO_FILE, ""):
             raise UsageError(
                 "The method infersent has no word vectors to read sentences with. Name a file of them with --vectors FILE, "
                 "such as GloVe's (nlp.stanford.edu/projects/glove)."
             )
+
+    def dataset(self, text: Dataset) -> Dataset:
+        options = self.options
+        pairs = read_nli(options.nli, self.context.reporter)
         wanted = {BEGIN, *words_of(pairs)} if options.keep else set()
         self._vectors = read_word_vectors(options.vectors, options.keep, wanted, options.lower)
         return begun(pairs)

@@ -218,6 +218,15 @@ METHODS: tuple[MethodEntry, ...] = (
         reference="Wang, Reimers and Gurevych, Findings of EMNLP 2021",
     ),
     MethodEntry(
+        "fused",
+        "tuning",
+        "two views in one vector: a tuned [CLS] and the frequency-weighted embedding layer, both whitened (ours, not in the "
+        "papers)",
+        "fused:Fused",
+        inference_cost="one forward pass and a small matrix product",
+        reference="builds on simcse, sif and whitening",
+    ),
+    MethodEntry(
         "bt",
         "tuning",
         "a sentence and its back-translation, from a file, two models or Apertium (NT-Xent, or CERT's queue)",

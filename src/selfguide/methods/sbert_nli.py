@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING
 from selfguide.encoders import POOLINGS, with_pooling
 from selfguide.errors import UsageError
 from selfguide.methods.base import TuningMethod
-from selfguide.nli import NO_FILE, pairs_of_option
+from selfguide.nli import NO_FILE, check_option, read_nli
 from selfguide.nli_loss import PairLoss
 from selfguide.settings import TrainingSettings, require_types
 
@@ -65,8 +65,11 @@ class SbertNli(TuningMethod):
     defaults = TrainingSettings(batch_size=16, learning_rate=2e-5, warmup=0.1, epochs=1.0, max_length=128)
     citation = CITATION
 
+    def check(self) -> None:
+        check_option(self.options.nli, self.entry.name)
+
     def dataset(self, text: Dataset) -> Dataset:
-        return pairs_of_option(self.options.nli, self.entry.name, self.context.reporter)
+        return read_nli(self.options.nli, self.context.reporter)
 
     def student(self, encoder: SentenceTransformer) -> SentenceTransformer:
         return with_pooling(encoder, self.options.pooling)

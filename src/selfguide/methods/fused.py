@@ -1,0 +1,188 @@
+"""Fused: two views of a sentence in one vector, a tuned [CLS] and the frequency-weighted embedding layer, both whitened.
+
+Contrastive tuning teaches [CLS] of the last layer to tell sentences apart by their meaning, but it also loses some of what the
+words themselves say; the embedding layer (layer 0) still holds that, and a mean weighted by frequency reads it off. The two
+make different mistakes. One forward pass gives both:
+
+    x_1(s) = H_{l,[CLS]}                                        last layer, after tuning with layer 0 frozen
+    x_2(s) = Σ_t w(t) H_{0,t} / Σ_t w(t)                        w(t) = a / (a + p(t)); [CLS] and [SEP] weigh 0
+    v(s)   = [√w · c_1 W_1 (x_1 − μ_1) ; √(1 − w) · c_2 W_2 (x_2 − μ_2)]
+
+W_k = diag(s^−1/2) Uᵀ whitens view k on the user's text (Σ_k = U diag(s) Uᵀ, shrunk where the text is small), and c_k makes the
+mean squared length of each part 1, so that w alone says how much each counts. With ``dim`` the leading directions of the
+joined vector are kept.
+
+The first view is tuned by another method of the registry, simcse unless told otherwise: with dropout 0.05 and without a head.
+Dev pairs, if there are any, choose its checkpoint as they always do. A view_layer above 0 is a layer of the *tuned* encoder.
+
+Saved as stock modules (:mod:`selfguide.fused_modules`), with the statistics beside them, so that more text can be added
+without training (``selfguide calibrate``).
+
+This method is ours. It builds on SimCSE (Gao, Yao and Chen, EMNLP 2021), SIF (Arora, Liang and Ma, ICLR 2017) and whitening
+(Su, Cao, Liu and Ou, 2021).
+"""
+
+from __future__ import annotations
+
+import shlex
+import time
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+from sentence_transformers import SentenceTransformer
+
+from selfguide.dropout_contrast import CITATION
+from selfguide.encoders import load_encoder, with_pooling
+from selfguide.errors import SelfguideError, UsageError
+from selfguide.frequencies import Vocabulary, check_source, sif_weights, word_weights
+from selfguide.fused_modules import calibrated, two_views
+from selfguide.methods import registry
+from selfguide.methods.base import Method, option_types
+from selfguide.parted_statistics import Statistics, joined_map, measure, warn_if_few
+from selfguide.settings import TrainingSettings, require_types
+from selfguide.statistics import check_shrinkage
+from selfguide.training import FitContext, TrainingOutcome
+
+UNTUNED = "none"
+# What the two views ask of any method that tunes the first: the second must not move, and [CLS] is what is tuned.
+_FORCED: dict[str, Any] = {"freeze_layer_0": True, "pooling": "cls", "eval_pooling": "cls"}
+# Where the method's own defaults are not what this one wants.
+_RECIPES: dict[str, dict[str, Any]] = {"simcse": {"dropout": 0.05, "head": False}}
+
+
+@dataclass(frozen=True)
+class FusedOptions:
+    """Options of the fused vector."""
+
+    tune: str = "simcse"
+    """Method that tunes [CLS]: simcse, sg-opt, consert, any other that can freeze layer 0, or none."""
+    tune_options: str = ""
+    """Options of that method, such as "temperature=0.1 dropout=0.1"."""
+    weight: float = 0.55
+    """Share of the tuned [CLS] in the vector, 0 to 1; the rest is the frequency-weighted view's."""
+    view_layer: int = 0
+    """Layer of the frequency-weighted view: 0 is the embedding layer, which tuning leaves as it is, -1 the last."""
+    a: float = 1e-3
+    """a of the weight a / (a + p): the smaller, the less a frequent token counts."""
+    frequencies: str = "both"
+    """Where token frequencies come from: table (general English, in the package), text (yours) or both."""
+    dim: int = 0
+    """How many numbers the vector has at most, the largest variance first; 0: all."""
+    shrinkage: str = "auto"
+    """Share of a sphere mixed into each covariance, 0 to 1; auto: none for a large text, Ledoit-Wolf for a small one."""
+
+    def __post_init__(self) -> None:
+        require_types(self)
+        if not 0 <= self.weight <= 1:
+            raise UsageError(f"weight is a share from 0 to 1, got {self.weight}.")
+        if not self.a > 0:
+            raise UsageError(f"a must be above 0, got {self.a}.")
+        check_source(self.frequencies)
+        if self.dim < 0:
+            raise UsageError(f"dim must be at least 0, got {self.dim}.")
+        check_shrinkage(self.shrinkage)
+
+
+class Fused(Method):
+    """``--method fused``."""
+
+    Options = FusedOptions
+    options: FusedOptions
+    defaults = TrainingSettings(batch_size=64, learning_rate=3e-5, max_length=128)
+    citation = CITATION
+
+    def __init__(self, entry: registry.MethodEntry, options: dict[str, Any]) -> None:
+        super().__init__(entry, options)
+        self.tuner = _tuner(self.options)
+        if self.tuner is not None and self.options.tune not in _RECIPES:
+            # Another method trains with its own settings. Only the length stays: both views see as much of a sentence.
+            own = replace(self.tuner.defaults, max_length=self.defaults.max_length)
+            vars(self).update(defaults=own, few_steps=self.tuner.few_steps)
+
+    def check(self) -> None:
+        if self.tuner is not None:
+            self.tuner.check()
+
+    def fit(self, encoder: SentenceTransformer, context: FitContext) -> TrainingOutcome:
+        options = self.options
+        outcome = self._tuned(encoder, context)
+        started = time.monotonic()
+        vocabulary = Vocabulary.of_encoder(outcome.encoder)
+        weights = sif_weights(vocabulary, context.text, options.frequencies, options.a, context.reporter)
+        views = two_views(outcome.encoder, options.view_layer, word_weights(vocabulary, weights))
+        statistics = _statistics(views, context)
+        _refuse_unknown_script(statistics, options.weight)
+        warn_if_few(statistics, options.shrinkage, context.reporter)
+        mapping = joined_map(statistics, (options.weight, 1 - options.weight), options.dim, options.shrinkage)
+        seconds = time.monotonic() - started
+        return replace(
+            outcome,
+            encoder=calibrated(views, mapping, statistics),
+            seconds=outcome.seconds + seconds,
+            sentences_per_second=outcome.sentences_per_second or len(context.text) / max(seconds, 1e-9),
+            best_score=None,  # it was that of [CLS] alone; the run scores the vector that is handed out
+        )
+
+    def _tuned(self, encoder: SentenceTransformer, context: FitContext) -> TrainingOutcome:
+        """The encoder with [CLS] tuned, or as it came."""
+        if self.tuner is None:
+            plain = with_pooling(encoder, "cls")
+            return TrainingOutcome(load_encoder(plain, max_length=context.settings.max_length).eval())
+        return self.tuner.fit(encoder, context)
+
+
+def _tuner(options: FusedOptions) -> Method | None:
+    """The method that tunes the first view, with the options that the second view needs it to have."""
+    if options.tune == UNTUNED:
+        if options.tune_options:
+            raise UsageError(f"tune none tunes nothing: leave tune_options={options.tune_options!r} out.")
+        return None
+    entry, cls = registry.entry(options.tune), registry.method_class(options.tune)
+    own = {item.name for item in fields(cls.Options)} - set(entry.preset)
+    if entry.family != "tuning" or "freeze_layer_0" not in own:
+        raise UsageError(
+            f"The method {options.tune} cannot tune for fused: it cannot be told to leave layer 0 as it is (freeze_layer_0), "
+            "which the second view is made of. Choose simcse, sg-opt, consert or mirror, or none to tune nothing."
+        )
+    forced = {name: value for name, value in _FORCED.items() if name in own}
+    given = _parsed(options.tune_options, option_types(cls.Options))
+    for name in forced:
+        if name in given:
+            raise UsageError(f"fused sets the option {name} of {options.tune} itself: leave it out of tune_options.")
+    return registry.make(options.tune, {**_RECIPES.get(options.tune, {}), **given, **forced})
+
+
+def _parsed(text: str, types: dict[str, Any]) -> dict[str, Any]:
+    """``temperature=0.1 head=true`` as values of the options' types; names are checked where the method is made."""
+    values: dict[str, Any] = {}
+    try:
+        words = shlex.split(text)
+    except ValueError as error:
+        raise UsageError(f"tune_options {text!r} cannot be read: {error}.") from None
+    for word in words:
+        name, equals, value = word.partition("=")
+        name, kind = name.replace("-", "_"), types.get(name.replace("-", "_"), str)
+        if not equals:
+            raise UsageError(f"tune_options are written name=value, separated by blanks; {word!r} is not.")
+        try:
+            values[name] = {"true": True, "false": False}[value.lower()] if kind is bool else kind(value)
+        except (KeyError, ValueError):
+            raise UsageError(f"tune_options: {name} cannot be {value!r}.") from None
+    return values
+
+
+def _statistics(views: SentenceTransformer, context: FitContext) -> Statistics:
+    batches = (list(rows["sentence"]) for rows in context.text.iter(batch_size=4096))
+    width = int(views.get_embedding_dimension() or 0) // 2
+    batch_size = max(64, context.settings.batch_size)
+    return measure(views, batches, (width, width), batch_size, context.reporter, total=len(context.text))
+
+
+def _refuse_unknown_script(statistics: Statistics, weight: float) -> None:
+    """Without a single weighted token every frequency-weighted mean is 0."""
+    view = statistics.part(1)
+    if weight < 1 and not view.mean.any() and not view.scatter.any():
+        raise SelfguideError(
+            "The encoder's tokenizer knows no word of this text, so there is no frequency-weighted view of it; choose an "
+            "encoder of the text's language, or say --weight 1."
+        )
