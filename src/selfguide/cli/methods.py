@@ -6,6 +6,13 @@ from typing import Annotated
 
 import typer
 
+_GROUPS = {
+    "Nothing is trained": [("pooling", False)],
+    "A map is fitted on vectors of the text": [("calibration", False)],
+    "The encoder is tuned on the text, without labels": [("tuning", False)],
+    "The encoder is tuned on labelled pairs": [("tuning", True)],
+}
+
 
 def methods(
     name: Annotated[str | None, typer.Argument(help="Show this method's options.", show_default=False)] = None,
@@ -25,11 +32,17 @@ def methods(
 
     console = Console(markup=False)  # an explanation may well speak of [CLS]
     if name is None:
-        table = Table("method", "family", "labels", "at inference", "what it does", box=None, padding=(0, 2, 0, 0))
-        for item in METHODS:
-            labels = "needed" if item.needs_labels else "none"
-            table.add_row(item.name, item.family, labels, item.inference_cost, f"{item.summary} ({item.reference})")
-        console.print(table)
+        # In four short tables, so that a narrow terminal wraps the explanation and nothing else.
+        for heading, belongs in _GROUPS.items():
+            console.print(heading, style="bold")
+            table = Table(box=None, padding=(0, 2, 0, 0), show_header=False)
+            table.add_column(no_wrap=True, min_width=19)
+            table.add_column()
+            for item in METHODS:
+                if (item.family, item.needs_labels) in belongs:
+                    table.add_row(item.name, f"{item.summary}; {item.inference_cost} ({item.reference})")
+            console.print(table)
+            console.print()
         console.print("`selfguide methods NAME` shows a method's options.")
         return
 
