@@ -13,6 +13,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from selfguide.comparison.compare import compare
     from selfguide.encoders import load, load_encoder
     from selfguide.encoding import encode
     from selfguide.errors import SelfguideError
@@ -22,11 +23,12 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-__all__ = ["SelfGuidedLoss", "SelfguideError", "encode", "evaluate", "load", "load_encoder", "train"]
+__all__ = ["SelfGuidedLoss", "SelfguideError", "compare", "encode", "evaluate", "load", "load_encoder", "train"]
 
 _WHERE = {
     "SelfGuidedLoss": "selfguide.methods.self_guided",
     "SelfguideError": "selfguide.errors",
+    "compare": "selfguide.comparison.compare",
     "encode": "selfguide.encoding",
     "evaluate": "selfguide.evaluation.evaluate",
     "load": "selfguide.encoders",

@@ -9,6 +9,8 @@ from typing import Annotated, Any, NoReturn
 import typer
 
 from selfguide import __version__
+from selfguide.cli.calibrate import calibrate
+from selfguide.cli.compare import compare
 from selfguide.cli.demo import demo
 from selfguide.cli.encode import encode
 from selfguide.cli.evaluate import evaluate
@@ -44,9 +46,11 @@ app = typer.Typer(
 _TRAIN_CONTEXT = {"allow_extra_args": True, "ignore_unknown_options": True}
 
 app.command(context_settings=_TRAIN_CONTEXT)(train)
+app.command()(calibrate)
 app.command()(encode)
 app.command()(similarity)
 app.command("eval")(evaluate)
+app.command()(compare)
 app.command()(probe)
 app.command()(methods)
 app.command()(demo)

@@ -1,0 +1,59 @@
+"""``selfguide calibrate``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from selfguide.cli import options as shared
+
+
+def calibrate(
+    folder: Annotated[Path, typer.Argument(help="A folder of the method fused or whitening.", show_default=False)],
+    text: Annotated[
+        list[str], typer.Argument(help="Files, globs, - for standard input, or hf:owner/name.", show_default=False)
+    ],
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="Folder to make.", show_default=False)] = None,
+    fresh: Annotated[bool, typer.Option("--fresh", help="Use the new text alone, not the old as well.")] = False,
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Replace --output, or the folder itself where --output is left out.")
+    ] = False,
+    batch_size: Annotated[int, typer.Option(help="Sentences a forward pass.", min=1)] = 64,
+    device: shared.Device = "auto",
+    column: shared.Column = None,
+    field: shared.Field = None,
+    replace_bad_utf8: shared.ReplaceBadUtf8 = False,
+    quiet: shared.Quiet = False,
+) -> None:
+    """Fit an encoder's statistics on more text, without training: seconds instead of minutes.
+
+    The encoder's own weights and its token frequencies stay as they are. New text is merged with the text of the run
+    exactly, as if both had been there from the start.
+
+    **Examples**
+
+        selfguide calibrate notes-fused more-notes.txt --output notes-fused-2
+
+        selfguide calibrate notes-fused tickets.csv --column body --fresh --output tickets-fused
+    """
+    from selfguide import calibration
+    from selfguide.encoders import quiet_libraries
+    from selfguide.reporting import Reporter
+    from selfguide.text import Sentences, TextOptions
+
+    cleaning = TextOptions(column=column, field=field, on_bad_utf8="replace" if replace_bad_utf8 else "error")
+    reporter = Reporter(quiet=quiet)
+    with quiet_libraries():
+        made = calibration.calibrate(
+            folder,
+            Sentences(text, cleaning),
+            output,
+            fresh=fresh,
+            overwrite=overwrite,
+            batch_size=batch_size,
+            device=None if device == "auto" else device,
+            reporter=reporter,
+        )
+    reporter.note(f"Calibrated: {made}")

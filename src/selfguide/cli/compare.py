@@ -1,0 +1,183 @@
+"""``selfguide compare``."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from selfguide.cli import options as shared
+from selfguide.errors import UsageError
+
+if TYPE_CHECKING:
+    from selfguide.comparison.compare import Comparison
+    from selfguide.reporting import Reporter
+
+_SCORING, _TEXT, _RUN = "Scoring", "Text", "Run"
+
+
+def _option(help: str, panel: str, *names: str, **more: Any) -> Any:
+    return typer.Option(*names, help=help, rich_help_panel=panel, show_default=bool(more.pop("shown", False)), **more)
+
+
+def compare(
+    text: Annotated[
+        list[str] | None,
+        typer.Argument(
+            help="What `selfguide train` takes, or data:stsb (STS-B's sentences), data:TASK.", show_default=False
+        ),
+    ] = None,
+    methods: Annotated[
+        str, typer.Option("--methods", "-m", help="Specs with commas, such as mean,simcse:epochs=2,sg-opt+whitening.")
+    ] = "mean,whitening,sg-opt",
+    seeds: Annotated[str, typer.Option(help="How many seeds (1, 2, 3 …), or which, with commas.")] = "3",
+    tasks: Annotated[str, typer.Option(help="Tasks and groups with commas, as for `selfguide eval`.")] = "",
+    dev: Annotated[
+        str | None,
+        typer.Option(help="Graded pairs or a task (stsb-dev) to choose tuned checkpoints by.", show_default=False),
+    ] = None,
+    encoder: shared.Encoder = "mini",
+    output: Annotated[
+        Path, typer.Option("--output", "-o", help="Folder for cells and tables; what it holds is not run again.")
+    ] = Path("comparison"),
+    set_: Annotated[
+        list[str] | None, _option("simcse.learning_rate=5e-5, or epochs=2 for all. May be repeated.", _RUN, "--set")
+    ] = None,
+    baseline: Annotated[str | None, _option("Row to test the others against; empty: the first.", _RUN)] = None,
+    jobs: Annotated[int | None, _option("Cells side by side; empty: by cores, 1 on a GPU.", _RUN)] = None,
+    again: Annotated[bool, _option("Run finished cells all the same.", _RUN, "--again")] = False,
+    keep: Annotated[bool, _option("Keep the encoders, in OUTPUT/encoders.", _RUN, "--keep")] = False,
+    from_: Annotated[
+        Path | None, _option("Only make the tables again, from the cells of this folder.", _RUN, "--from")
+    ] = None,
+    device: Annotated[str, _option("cpu, cuda, mps, or auto.", _RUN, shown=True)] = "auto",
+    quiet: shared.Quiet = False,
+    pairs: Annotated[
+        list[Path] | None, _option("A file of your own pairs to score on. May be repeated.", _SCORING)
+    ] = None,
+    data: Annotated[Path | None, _option("Data folder; empty: what SELFGUIDE_DATA says.", _SCORING)] = None,
+    similarity: Annotated[str, _option("cosine, dot, euclidean or manhattan.", _SCORING, shown=True)] = "cosine",
+    aggregation: Annotated[str, _option("A task's subsets: all, mean or wmean.", _SCORING, shown=True)] = "all",
+    text_form: Annotated[
+        str, _option("raw or senteval, as for `selfguide eval`.", _SCORING, "--text", shown=True)
+    ] = "raw",
+    bootstrap: Annotated[
+        int, _option("Resamples for the intervals in the cells' files.", _SCORING, min=0, shown=True)
+    ] = 1000,
+    allow_partial: Annotated[bool, _option("Score files with rows missing.", _SCORING, "--allow-partial")] = False,
+    offline: Annotated[bool, _option("Do not look for data on the hub.", _SCORING, "--offline")] = False,
+    batch_size: Annotated[int, _option("Sentences a forward pass.", _SCORING, min=1, shown=True)] = 64,
+    column: Annotated[str | None, _option("Column of a csv, tsv or parquet file.", _TEXT)] = None,
+    field: Annotated[str | None, _option("Field of a jsonl file.", _TEXT)] = None,
+    limit: Annotated[int | None, _option("Stop after so many sentences.", _TEXT)] = None,
+) -> None:
+    """Train and score several methods, each with several seeds, and make the table.
+
+    Each method and seed is a cell with a file of its own; a cell that is finished is not run again. Methods that draw
+    nothing at random (poolings, whitening) are run once. `name=spec` gives a row another name.
+
+    **Examples**
+
+        selfguide compare notes.txt
+
+        selfguide compare data:stsb --methods mean,whitening,simcse,sg-opt --tasks sts --dev stsb-dev --data data --jobs 2
+
+        selfguide compare notes.txt --methods simcse,slow=simcse:learning_rate=1e-6,simcse+whitening --seeds 5
+
+        selfguide compare --from comparison --baseline mean
+    """
+    from selfguide.reporting import Reporter
+
+    reporter = Reporter(quiet=quiet)
+    if from_ is not None:
+        _from_cells(from_, text, baseline, reporter)
+        return
+    if not text:
+        raise UsageError(
+            "There is no text to train on: name a file, a glob, hf:owner/name, data:stsb, or --from a finished comparison."
+        )
+    from selfguide.comparison.compare import compare as run
+    from selfguide.comparison.specs import parse_specs
+    from selfguide.comparison.texts import Places, text_of_sources
+    from selfguide.evaluation.protocol import Protocol
+    from selfguide.text import TextOptions
+
+    protocol = Protocol(similarity, aggregation, text_form, bootstrap)  # type: ignore[arg-type]
+    parse_specs(methods, set_ or (), device=device)  # a wrong name is said before any text is looked for
+    options = TextOptions(column=column, field=field, limit=limit)
+    found = run(
+        encoder,
+        text_of_sources(text, Places(data, protocol.text, allow_partial, not offline), options),
+        methods,
+        _seeds(seeds),
+        tasks or ("" if pairs else "demo"),
+        pairs=pairs or (),
+        dev=dev,
+        data=data,
+        settings=set_ or (),
+        baseline=baseline,
+        output=output,
+        jobs=jobs,
+        again=again,
+        keep=keep,
+        protocol=protocol,
+        allow_partial=allow_partial,
+        download=not offline,
+        device=device,
+        batch_size=batch_size,
+        command=_command(sys.argv[1:]),
+        quiet=quiet,
+    )
+    _show(found, output, reporter)
+    if found.failed:
+        raise typer.Exit(1)
+
+
+def _from_cells(folder: Path, text: list[str] | None, baseline: str | None, reporter: Reporter) -> None:
+    from selfguide.comparison.compare import compare_from
+
+    if text:
+        raise UsageError(f"--from makes tables of what is in {folder} and runs nothing: leave {' '.join(text)} out.")
+    found, others = compare_from(folder, baseline)
+    if others:
+        names = ", ".join(dict.fromkeys(record.label for record in others))
+        reporter.note(f"Left out, as made with another text, encoder, tasks or protocol than the newest cell: {names}.")
+    found.write(folder)
+    _show(found, folder, reporter)
+
+
+def _show(found: Comparison, output: Path, reporter: Reporter) -> None:
+    from rich.console import Console
+
+    from selfguide.comparison.tables import notes, show
+
+    show(found.summary, Console(highlight=False))
+    for note in notes(found.summary):
+        reporter.note(note)
+    for row in found.summary.rows:
+        for warning in row.warnings:
+            reporter.note(f"warning of {row.label}: {warning}")
+    reporter.note(f"Tables: {output / 'comparison.md'}, .tex, .csv and .json")
+
+
+def _seeds(word: str) -> int | list[int]:
+    """``3`` is a number of seeds, ``1,2,5`` are seeds."""
+    try:
+        numbers = [int(piece) for piece in word.split(",") if piece.strip()]
+    except ValueError:
+        raise UsageError(f"--seeds takes a number of seeds, or seeds with commas, not {word!r}.") from None
+    return numbers if "," in word or not numbers else numbers[0]
+
+
+def _command(words: list[str]) -> str:
+    """The command as anyone would type it: where the data and the results lie is the machine's own business."""
+    own = ("--data", "--output", "-o")
+    kept, skip = [], False
+    for word in words:
+        if not skip and word not in own and not word.startswith(("--data=", "--output=")):
+            kept.append(word)
+        skip = not skip and word in own
+    return shlex.join(["selfguide", *kept])

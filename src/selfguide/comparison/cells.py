@@ -1,0 +1,207 @@
+"""A cell of the table, one method with one seed: what decides its result, and the file that keeps it.
+
+A cell that has a file with the same method, options, encoder, text, dev pairs, tasks and protocol is finished and is not run
+again. Files are written under another name first, so that a killed run leaves whole files only.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+from selfguide.comparison.specs import Spec, Stage
+from selfguide.errors import SelfguideError
+from selfguide.evaluation.results import TaskScore, write_text
+
+FOLDER = "cells"
+# What does not change a result, or should not: where it was computed, how often it was saved on the way, who watched.
+_NO_MATTER = ("device", "checkpoint_minutes", "track")
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What all cells of a comparison share. Names are for people, digests decide."""
+
+    encoder: str
+    encoder_digest: str
+    text: tuple[str, ...]
+    fingerprint: str
+    sentences: int
+    dev: str | None
+    dev_digest: str | None
+    tasks: dict[str, str]
+    """Each task's name, and the digest of its rows."""
+    protocol: dict[str, Any]
+
+    def difference(self, other: Setting) -> str | None:
+        """In a word, what makes a result of the one no result of the other."""
+        kinds = {
+            "encoder": (self.encoder_digest, other.encoder_digest),
+            "text": (self.fingerprint, other.fingerprint),
+            "dev pairs": (self.dev_digest, other.dev_digest),
+            "tasks": (self.tasks, other.tasks),
+            "protocol": (self.protocol, other.protocol),
+        }
+        return next((f"other {name}" for name, (one, two) in kinds.items() if one != two), None)
+
+    @classmethod
+    def from_dict(cls, values: dict[str, Any]) -> Setting:
+        """Back from ``asdict`` and JSON."""
+        return cls(**{item.name: values[item.name] for item in fields(cls)} | {"text": tuple(values["text"])})
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One method with one seed; no seed for methods that draw nothing at random."""
+
+    spec: Spec
+    seed: int | None
+    order: int
+    """The row's place among those that were asked for."""
+
+    @property
+    def name(self) -> str:
+        """For people."""
+        return self.spec.label if self.seed is None else f"{self.spec.label}, seed {self.seed}"
+
+    @property
+    def stem(self) -> str:
+        """For file names; labels that are none get a few digits, so that two that are alike stay two."""
+        label = re.sub(r"[^\w.+-]+", "-", self.spec.label, flags=re.ASCII).strip("-.")
+        if label != self.spec.label:
+            label = f"{label[:80]}-{hashlib.sha256(self.spec.label.encode()).hexdigest()[:6]}"
+        return f"{label}.{'once' if self.seed is None else f'seed{self.seed}'}"
+
+    def steps(self, sentences: int) -> int:
+        """How many training steps it will take at most; dev pairs may end it sooner."""
+        total = 0
+        for stage in self.spec.stages:
+            training = stage.training
+            size = training["batch_size"] * training["gradient_accumulation"]
+            if stage.trained:
+                total += training["max_steps"] or -int(-training["epochs"] * sentences // size)
+        return total
+
+
+@dataclass(frozen=True)
+class CellRecord:
+    """What became of a cell: its scores, or the sentence that says why there are none."""
+
+    label: str
+    words: str
+    stages: tuple[dict[str, Any], ...]
+    seed: int | None
+    order: int
+    setting: Setting
+    error: str | None = None
+    scores: tuple[TaskScore, ...] = ()
+    dev_score: float | None = None
+    """Of the finished encoder on the dev pairs, × 100."""
+    steps: int = 0
+    seconds: dict[str, float] = field(default_factory=dict)
+    warnings: tuple[str, ...] = ()
+    device: str = ""
+    threads: int = 0
+    versions: dict[str, str] = field(default_factory=dict)
+    command: str | None = None
+    finished: str = ""
+
+    @classmethod
+    def of(cls, cell: Cell, setting: Setting, **facts: Any) -> CellRecord:
+        """The record of a cell that ran, or tried to."""
+        return cls(cell.spec.label, cell.spec.words, _plain_stages(cell.spec), cell.seed, cell.order, setting, **facts)
+
+    def differs(self, cell: Cell, setting: Setting) -> str | None:
+        """Why the cell has to be run (again) though this record is there, or None."""
+        if self.error is not None:
+            return "failed before"
+        if _decisive(self.stages) != _decisive(_plain_stages(cell.spec)):
+            return "other options"
+        return self.setting.difference(setting)
+
+    def to_dict(self) -> dict[str, Any]:
+        """As plain values."""
+        return {**asdict(self), "scores": [score.to_dict() for score in self.scores]}
+
+    @classmethod
+    def from_dict(cls, values: dict[str, Any]) -> CellRecord:
+        """Back from :meth:`to_dict` and JSON."""
+        known = {item.name: values[item.name] for item in fields(cls)}
+        known["scores"] = tuple(TaskScore.from_dict(score) for score in values["scores"])
+        known |= {name: tuple(values[name]) for name in ("stages", "warnings")}
+        return cls(**known | {"setting": Setting.from_dict(values["setting"])})
+
+
+class CellFolder:
+    """The files of a comparison's cells."""
+
+    def __init__(self, output: Path) -> None:
+        self.output = output
+        self.folder = output / FOLDER
+
+    def find(self, cell: Cell) -> CellRecord | None:
+        """What is kept of a cell, whatever it was run on."""
+        path = self._path(cell)
+        return _read(path) if path.is_file() else None
+
+    def keep(self, cell: Cell, record: CellRecord) -> None:
+        """Write the cell's file, in place of a former one."""
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            write_text(self._path(cell), json.dumps(record.to_dict(), indent=1, ensure_ascii=False) + "\n")
+        except OSError as error:
+            raise SelfguideError(
+                f"The cell cannot be written to {self.folder}: {error.strerror or error}. Make room, or name another "
+                "--output."
+            ) from None
+
+    def drop(self, cell: Cell) -> None:
+        """Take away what a former run left of a cell."""
+        self._path(cell).unlink(missing_ok=True)
+
+    def read(self) -> list[CellRecord]:
+        """Every cell, the rows in the order in which they were asked for."""
+        records = [_read(path) for path in sorted(self.folder.glob("*.json"))]
+        if not records:
+            raise SelfguideError(f"There are no cells in {self.folder}: name the --output of a comparison.")
+        return sorted(records, key=lambda record: (record.order, record.label, record.seed or 0))
+
+    def _path(self, cell: Cell) -> Path:
+        return self.folder / f"{cell.stem}.json"
+
+
+def of_one_setting(records: Iterable[CellRecord]) -> tuple[list[CellRecord], list[CellRecord]]:
+    """Cells that can stand in one table with the newest of them, and those of another text, encoder or protocol."""
+    everything = list(records)
+    newest = max(everything, key=lambda record: record.finished)
+    fitting = [record for record in everything if record.setting.difference(newest.setting) is None]
+    return fitting, [record for record in everything if record not in fitting]
+
+
+def _plain_stages(spec: Spec) -> tuple[dict[str, Any], ...]:
+    """As they come back from a file."""
+    return tuple(json.loads(json.dumps([asdict(stage) for stage in spec.stages])))
+
+
+def _decisive(stages: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Options and settings that change the result; where nothing is trained, of the settings only the length limit does."""
+    kept: list[dict[str, Any]] = []
+    for stage in stages:
+        training: dict[str, Any] = stage["training"]
+        names = set(training) - set(_NO_MATTER) if Stage(**stage).trained else {"max_length"}
+        kept.append({**stage, "training": {name: training[name] for name in sorted(names)}})
+    return kept
+
+
+def _read(path: Path) -> CellRecord:
+    try:
+        return CellRecord.from_dict(json.loads(path.read_text(encoding="utf-8")))
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise SelfguideError(
+            f"{path} is not a cell that can be read ({type(error).__name__}: {error}); delete it to run the cell again."
+        ) from None

@@ -1,0 +1,234 @@
+"""``selfguide.compare``: methods × seeds × tasks on one encoder and one text."""
+
+from __future__ import annotations
+
+import pickle
+import tempfile
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from selfguide.comparison.cells import Cell, CellFolder, CellRecord, Setting, of_one_setting
+from selfguide.comparison.progress import CellProgress, duration, seconds_left
+from selfguide.comparison.runner import cores, finished, processes, run_jobs
+from selfguide.comparison.specs import Spec, parse_specs
+from selfguide.comparison.summary import Summary, summarise
+from selfguide.comparison.tables import as_latex, as_markdown, write_tables
+from selfguide.comparison.texts import (
+    AnyText,
+    NamedText,
+    Places,
+    dev_rows,
+    named_text,
+    write_pairs,
+    write_sentences,
+)
+from selfguide.comparison.worker import DEV, ENCODER, ROWS, TEXT, Job, Rows
+from selfguide.errors import InterruptedRun, UsageError
+from selfguide.evaluation.evaluate import load_tasks
+from selfguide.evaluation.protocol import Protocol
+from selfguide.reporting import Reporter
+from selfguide.text import TextOptions
+
+if TYPE_CHECKING:
+    from sentence_transformers import SentenceTransformer
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """The cells of a comparison and what they come to."""
+
+    records: tuple[CellRecord, ...]
+    summary: Summary
+
+    @property
+    def failed(self) -> tuple[CellRecord, ...]:
+        """Cells without scores; ``error`` says why."""
+        return tuple(record for record in self.records if record.error is not None)
+
+    def markdown(self) -> str:
+        """The table with its notes."""
+        return as_markdown(self.summary)
+
+    def latex(self) -> str:
+        """The table for booktabs."""
+        return as_latex(self.summary)
+
+    def write(self, folder: str | Path) -> list[Path]:
+        """Write ``comparison.csv``, ``.md``, ``.tex`` and ``.json``; returns their paths."""
+        return write_tables(self.summary, self.records, Path(folder))
+
+
+def compare(
+    encoder: str | Path | SentenceTransformer,
+    text: AnyText | NamedText,
+    methods: str | Iterable[str],
+    seeds: int | Iterable[int] = 3,
+    tasks: str | Iterable[str] = "demo",
+    *,
+    pairs: str | Path | Iterable[str | Path] = (),
+    dev: str | Path | None = None,
+    data: str | Path | None = None,
+    settings: Iterable[str] = (),
+    baseline: str | None = None,
+    output: str | Path | None = None,
+    jobs: int | None = None,
+    again: bool = False,
+    keep: bool = False,
+    protocol: Protocol | None = None,
+    text_options: TextOptions | None = None,
+    allow_partial: bool = False,
+    download: bool = True,
+    device: str = "auto",
+    batch_size: int = 64,
+    command: str | None = None,
+    quiet: bool = True,
+) -> Comparison:
+    """Train and score methods with several seeds each.
+
+    Args:
+        encoder: what every method starts from: ``"mini"``, a folder, a hub name, or a SentenceTransformer.
+        text: what :func:`selfguide.train` takes, or ``"data:stsb"``: STS-B's sentences without their grades.
+        methods: specs, see :mod:`selfguide.comparison.specs`: ``"mean,simcse:epochs=2,sg-opt+whitening"``, or a list.
+        seeds: how many (1, 2, 3 …), or which. Methods that draw nothing at random are run once.
+        tasks, pairs, data, allow_partial, download: what to score on, as in :func:`selfguide.evaluate`.
+        dev: a file of graded pairs or a task such as ``"stsb-dev"``, which chooses the checkpoints of tuned methods.
+        settings: ``"simcse.learning_rate=5e-5"`` for one method, ``"epochs=2"`` for all.
+        baseline: the row that others are tested against; the first unless named.
+        output: folder for the cells' files and the tables; what it holds already is not run again. None: nothing is kept.
+        jobs: cells side by side, in processes of their own.
+        again: run finished cells all the same.
+        keep: keep the encoders too, under ``output/encoders``.
+        protocol: how scores are made.
+        command: what was typed, for the record.
+
+    Example::
+
+        found = selfguide.compare("mini", "notes.txt", "mean,whitening,sg-opt", seeds=3, output="comparison", quiet=False)
+        print(found.markdown())
+        found.summary["sg-opt"].values["demo"].mean
+    """
+    reporter = Reporter(quiet=quiet)
+    specs = parse_specs(methods, settings, device=device)
+    if baseline is not None and baseline not in [spec.label for spec in specs]:
+        raise UsageError(
+            f"There is no row {baseline!r} to compare with; there are {', '.join(s.label for s in specs)}."
+        )
+    if keep and output is None:
+        raise UsageError("To keep the encoders, say where: output=, the folder of the comparison.")
+    cells = _cells(specs, _seeds(seeds))
+    protocol = protocol or Protocol()
+    places = Places(data, protocol.text, allow_partial, download)
+    # Everything that can be refused is looked at before the first cell runs.
+    rows = Rows(
+        load_tasks(tasks, pairs, data, protocol, allow_partial=allow_partial, download=download),
+        dev_rows(dev, places),
+        protocol,
+    )
+    material = named_text(text, places, text_options or TextOptions())
+    with _folders(output) as (work, folder):
+        setting = _prepared(work, encoder, material, rows, device, reporter)
+        name = str(encoder) if isinstance(encoder, str | Path) else ""
+        every = [Job(cell, setting, work, folder, name, keep, device, batch_size, command) for cell in cells]
+        done, due = finished(every, again, reporter)
+        done += _run(due, done, processes(jobs, device, len(due)), output, reporter)
+        place = {(cell.spec.label, cell.seed): number for number, cell in enumerate(cells)}
+        records = tuple(sorted(done, key=lambda record: place[record.label, record.seed]))
+        found = Comparison(records, summarise(records, baseline))
+        if output is not None:
+            found.write(folder)
+        return found
+
+
+def compare_from(folder: str | Path, baseline: str | None = None) -> tuple[Comparison, list[CellRecord]]:
+    """A comparison from its cells' files alone, and the cells left out: those of another text, encoder or protocol."""
+    fitting, others = of_one_setting(CellFolder(Path(folder)).read())
+    return Comparison(tuple(fitting), summarise(fitting, baseline)), others
+
+
+def _seeds(seeds: int | Iterable[int]) -> list[int]:
+    wanted = list(range(1, seeds + 1)) if isinstance(seeds, int) else list(seeds)
+    if not wanted or min(wanted) < 0:
+        raise UsageError(f"Seeds are a number of at least 1, or a list of numbers from 0 on, not {seeds!r}.")
+    return list(dict.fromkeys(wanted))
+
+
+def _cells(specs: Sequence[Spec], seeds: Sequence[int]) -> list[Cell]:
+    return [Cell(spec, seed, order) for order, spec in enumerate(specs) for seed in (seeds if spec.seeded else (None,))]
+
+
+@contextmanager
+def _folders(output: str | Path | None) -> Iterator[tuple[Path, Path]]:
+    """The folder of what cells share while they run, and that of what is kept."""
+    with tempfile.TemporaryDirectory(prefix="selfguide-compare-") as work:
+        yield Path(work), Path(output) if output is not None else Path(work) / "output"
+
+
+def _prepared(
+    work: Path,
+    encoder: str | Path | SentenceTransformer,
+    text: NamedText,
+    rows: Rows,
+    device: str,
+    reporter: Reporter,
+) -> Setting:
+    """Put what all cells need into the work folder, and say what it is."""
+    from selfguide.encoders import load_encoder, quiet_libraries
+    from selfguide.evaluation.embedder import model_digest
+    from selfguide.runs import GIVEN_ENCODER
+
+    with quiet_libraries():
+        model = load_encoder(encoder, device=None if device == "auto" else device)
+        digest = model_digest(model)
+        if isinstance(encoder, str | Path):
+            named = Path(encoder).name if Path(encoder).exists() else str(encoder)
+        else:
+            named = GIVEN_ENCODER
+            model.save(str(work / ENCODER), create_model_card=False)
+    write_sentences(text, work / TEXT, reporter)
+    if rows.dev is not None:
+        write_pairs(rows.dev, work / DEV)
+    (work / ROWS).write_bytes(pickle.dumps(rows))
+    summary = text.sentences.summary
+    return Setting(
+        encoder=named,
+        encoder_digest=digest,
+        text=text.names,
+        fingerprint=summary.fingerprint or "",
+        sentences=summary.kept,
+        dev=rows.dev.task.title if rows.dev else None,
+        dev_digest=rows.dev.digest if rows.dev else None,
+        tasks={item.task.name: item.digest for item in rows.tasks},
+        protocol=asdict(rows.protocol),
+    )
+
+
+def _run(
+    due: Sequence[Job], done: Sequence[CellRecord], side_by_side: int, output: str | Path | None, reporter: Reporter
+) -> list[CellRecord]:
+    if not due:
+        reporter.note(f"All {len(done)} cells are finished already; --again repeats them.")
+        return []
+    sentences = due[0].setting.sentences
+    cells = [job.cell for job in due]
+    steps = sum(cell.steps(sentences) for cell in cells)
+    guess = seconds_left(cells, done, sentences, side_by_side)
+    reporter.note(
+        f"{len(due)} cells to run ({len(done)} are finished), at most {steps:,} training steps on {sentences:,} sentences; "
+        f"{side_by_side} at a time on {cores()} cores" + (f"; about {duration(guess)}." if guess else ".")
+    )
+    progress = CellProgress(cells, done, sentences, side_by_side, reporter)
+    ended: list[CellRecord] = []
+    try:
+        with progress.bar(), closing(run_jobs(due, side_by_side)) as records:
+            for record in records:
+                ended.append(record)
+                progress.done(record)
+    except (KeyboardInterrupt, InterruptedRun):
+        kept = (
+            f" {len(done) + len(ended)} of {len(done) + len(due)} cells are kept in {output}; the same command goes on."
+        )
+        raise InterruptedRun("Interrupted." + (kept if output is not None else "")) from None
+    return ended

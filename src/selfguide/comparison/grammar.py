@@ -1,0 +1,93 @@
+"""The grammar of a spec: where the label, the stages and the options begin and end. Values are still words here."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from selfguide.errors import UsageError
+from selfguide.methods import registry
+
+_OPTION = re.compile(r":(?=[A-Za-z_][\w-]*=)")  # a colon inside a value, as in a path, is none
+
+
+@dataclass
+class Change:
+    """A ``--set``: a value for the methods it names, or for all."""
+
+    words: str
+    target: str
+    name: str
+    value: str
+    used: bool = False
+
+
+def listed(words: str) -> list[str]:
+    """Specs parted by commas; what follows a comma and starts no spec belongs to the value before it."""
+    found: list[str] = []
+    for piece in words.split(","):
+        _, rest = labelled(piece.strip())
+        starts = rest != piece.strip() or re.split(r"[:+]", rest)[0] in names()
+        if found and ":" in found[-1] and not starts and piece.strip():
+            found[-1] += "," + piece
+        elif piece.strip():
+            found.append(piece.strip())
+    return found
+
+
+def labelled(words: str) -> tuple[str, str]:
+    """The label (or nothing) and the rest: an equals sign before the first colon is not an option's."""
+    label, equals, rest = words.partition("=")
+    if equals and ":" not in label:
+        if not label.strip() or not rest.strip():
+            raise UsageError(f"{words!r} has no label or no method: write label=method.")
+        return label.strip(), rest.strip()
+    return "", words
+
+
+def chain(words: str) -> list[str]:
+    """The words of each stage. A name with a plus in it is one method, and 1e+5 is one value."""
+    parts, found = words.split("+"), list[str]()
+    while parts:
+        reach = _longest_name(parts)
+        if not reach and found and ":" in found[-1]:
+            found[-1] += "+" + parts.pop(0)
+            continue
+        reach = reach or 1  # the registry will say what is wrong with the name
+        found.append("+".join(parts[:reach]))
+        del parts[:reach]
+    return found
+
+
+def _longest_name(parts: list[str]) -> int:
+    for reach in range(len(parts), 0, -1):
+        if ":" not in "".join(parts[: reach - 1]) and "+".join(parts[:reach]).partition(":")[0] in names():
+            return reach
+    return 0
+
+
+def named_stage(words: str) -> tuple[str, dict[str, str]]:
+    """A method's name and its options."""
+    name, *options = _OPTION.split(words)
+    if ":" in name:
+        raise UsageError(f"{words}: an option is written :name=value, as in {name.partition(':')[0]}:epochs=2.")
+    registry.entry(name)
+    values = dict[str, str]()
+    for option in options:
+        key, _, value = option.partition("=")
+        values[key.replace("-", "_")] = value
+    return name, values
+
+
+def change(words: str) -> Change:
+    """What a ``--set`` says."""
+    key, equals, value = words.partition("=")
+    target, _, name = key.rpartition(".")
+    if not equals or not name:
+        raise UsageError(f"--set {words} says nothing: write method.name=value, such as simcse.learning_rate=5e-5.")
+    return Change(words, target.strip(), name.strip().replace("-", "_"), value.strip())
+
+
+def names() -> set[str]:
+    """The names of all methods."""
+    return {entry.name for entry in registry.METHODS}

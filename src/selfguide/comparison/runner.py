@@ -1,0 +1,157 @@
+"""All cells, one after the other or side by side in processes of their own.
+
+A cell that fails does not stop the others. Ctrl-C stops the cells in hand; those that are finished have their files.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from selfguide.comparison.cells import CellFolder, CellRecord
+from selfguide.comparison.worker import Job, failed, run_cell
+from selfguide.errors import UsageError
+from selfguide.reporting import Reporter
+
+_THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "RAYON_NUM_THREADS")
+_GRACE = 10.0  # seconds that a stopped process has to clean up after itself
+
+
+def cores() -> int:
+    """The processor's cores that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def processes(asked: int | None, device: str, cells: int) -> int:
+    """How many cells run side by side: what was asked for, else one on a GPU, else half as many as there are cores."""
+    if asked is not None and asked < 1:
+        raise UsageError(f"--jobs must be at least 1, got {asked}.")
+    if asked is None:
+        import torch
+
+        accelerated = device != "cpu" and (torch.cuda.is_available() or torch.backends.mps.is_available())
+        asked = 1 if accelerated or cores() <= 2 else cores() // 2
+    # More processes than cores would only wait for each other.
+    return max(1, min(asked, cores(), cells))
+
+
+def finished(jobs: Sequence[Job], again: bool, reporter: Reporter) -> tuple[list[CellRecord], list[Job]]:
+    """The cells that need not be run, and the others; where there is a result that will not do, say why."""
+    done: list[CellRecord] = []
+    due: list[tuple[int, Job]] = []
+    reasons: Counter[str] = Counter()
+    places: Counter[str] = Counter()
+    for job in jobs:
+        former = CellFolder(job.output).find(job.cell)
+        reason = former.differs(job.cell, job.setting) if former else None
+        if former and not reason and job.keep and not job.kept_encoder.is_dir():
+            reason = "their encoders were not kept"
+        if former and not reason and not again:
+            done.append(former)
+            continue
+        due.append((places[job.cell.spec.label], job))
+        places[job.cell.spec.label] += 1
+        if reason:
+            reasons[reason] += 1
+    for reason, count in reasons.items():
+        reporter.note(f"{count} of the cells in the folder will be run again: {reason}.")
+    # Seed by seed, so that a comparison that is stopped half-way has something of every row.
+    return done, [job for _, job in sorted(due, key=lambda pair: pair[0])]
+
+
+def run_jobs(jobs: Sequence[Job], side_by_side: int) -> Generator[CellRecord, None, None]:
+    """Each cell's record as it is done."""
+    if side_by_side == 1:
+        for job in jobs:
+            yield run_cell(job)
+        return
+    yield from _in_processes(list(jobs), side_by_side)
+
+
+@dataclass(frozen=True)
+class _Running:
+    job: Job
+    process: subprocess.Popen[bytes]
+    log: Path
+
+
+def _in_processes(waiting: list[Job], side_by_side: int) -> Iterator[CellRecord]:
+    running: list[_Running] = []
+    try:
+        while waiting or running:
+            while waiting and len(running) < side_by_side:
+                running.append(_started(waiting.pop(0), cores() // side_by_side))
+            ended = [each for each in running if each.process.poll() is not None]
+            for each in ended:
+                running.remove(each)
+                yield _record(each)
+            if not ended:
+                time.sleep(0.05)
+    finally:
+        _stop(running)
+
+
+def _started(job: Job, threads: int) -> _Running:
+    CellFolder(job.output).drop(job.cell)  # so that what is there afterwards is this process's own
+    file, log = (job.work / f"{job.cell.stem}.{kind}" for kind in ("job", "log"))
+    file.write_bytes(pickle.dumps(job))
+    environment = dict(os.environ)
+    for name in _THREADS:
+        given = environment.get(name, "")
+        environment[name] = str(min(threads, int(given)) if given.isdigit() and int(given) else threads)
+    with log.open("wb") as errors:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "selfguide.comparison.worker", str(file)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=errors,
+            env=environment,
+            start_new_session=True,  # Ctrl-C is for us; we tell them
+        )
+    return _Running(job, process, log)
+
+
+def _record(ended: _Running) -> CellRecord:
+    """What the process left: the cell's file, or nothing, and then the log may tell."""
+    _close(ended.process)
+    found = CellFolder(ended.job.output).find(ended.job.cell)
+    if found is not None:
+        return found
+    code = ended.process.returncode
+    told = " ".join(ended.log.read_text(encoding="utf-8", errors="replace").split())[-300:]
+    if code < 0:
+        reason = f"its process was ended by signal {-code}" + (": is there too little memory?" if code == -9 else "")
+    else:
+        reason = f"its process ended with code {code}" + (f": {told}" if told else "")
+    record = failed(ended.job, reason)
+    CellFolder(ended.job.output).keep(ended.job.cell, record)
+    return record
+
+
+def _stop(running: list[_Running]) -> None:
+    for each in running:
+        each.process.terminate()
+    until = time.monotonic() + _GRACE
+    for each in running:
+        try:
+            each.process.wait(max(0.1, until - time.monotonic()))
+        except subprocess.TimeoutExpired:
+            each.process.kill()
+            each.process.wait()
+        _close(each.process)
+
+
+def _close(process: subprocess.Popen[bytes]) -> None:
+    if process.stdin is not None:
+        with suppress(OSError):
+            process.stdin.close()

@@ -1,0 +1,180 @@
+"""One cell, from its method to its scores, in this process; and ``python -m selfguide.comparison.worker JOB`` for another's."""
+
+from __future__ import annotations
+
+import math
+import os
+import pickle
+import sys
+import threading
+import time
+import traceback
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from selfguide.comparison.cells import Cell, CellFolder, CellRecord, Setting
+from selfguide.comparison.texts import read_sentences
+from selfguide.errors import InterruptedRun, SelfguideError
+from selfguide.evaluation.protocol import Protocol
+from selfguide.evaluation.rows import TaskData
+from selfguide.reporting import Reporter
+
+if TYPE_CHECKING:
+    from sentence_transformers import SentenceTransformer
+
+TEXT, DEV, ROWS, ENCODER = "text.txt", "dev.tsv", "rows.pickle", "encoder"
+_STOPPED = 130
+
+
+@dataclass(frozen=True)
+class Rows:
+    """What a cell is scored on."""
+
+    tasks: list[TaskData]
+    dev: TaskData | None
+    protocol: Protocol
+
+
+@dataclass(frozen=True)
+class Job:
+    """A cell and where everything is that it needs."""
+
+    cell: Cell
+    setting: Setting
+    work: Path
+    """Folder with the text, the dev pairs and the rows, which all cells share."""
+    output: Path
+    encoder: str
+    """What to load; nothing where the encoder was given in Python and a copy of it is in the work folder."""
+    keep: bool = False
+    device: str = "auto"
+    batch_size: int = 64
+    command: str | None = None
+
+    @property
+    def kept_encoder(self) -> Path:
+        """Where the finished encoder goes, if it is kept."""
+        return self.output / "encoders" / self.cell.stem
+
+
+def run_cell(job: Job) -> CellRecord:
+    """Train, score and write the cell's file. What goes wrong becomes a record too; only a user's stop is passed on."""
+    reporter = _Silent()
+    try:
+        record = _scored(job, reporter)
+    except (InterruptedRun, KeyboardInterrupt):
+        raise
+    except SelfguideError as error:
+        record = failed(job, str(error), reporter.warnings)
+    except Exception as error:
+        if os.environ.get("SELFGUIDE_DEBUG") == "1":
+            traceback.print_exc()
+        record = failed(job, f"{type(error).__name__}: {' '.join(str(error).split())}", reporter.warnings)
+    CellFolder(job.output).keep(job.cell, record)
+    return record
+
+
+def failed(job: Job, error: str, warnings: list[str] | None = None) -> CellRecord:
+    """The record of a cell without scores."""
+    return CellRecord.of(
+        job.cell, job.setting, error=error, warnings=tuple(warnings or ()), command=job.command, finished=_now()
+    )
+
+
+class _Silent(Reporter):
+    """Says nothing while many cells run side by side; warnings reach the cell's file."""
+
+    def __init__(self) -> None:
+        super().__init__(quiet=True, main_process=False)
+
+
+def _scored(job: Job, reporter: Reporter) -> CellRecord:
+    import torch
+
+    from selfguide.evaluation.embedder import embedder
+    from selfguide.evaluation.evaluate import score_all
+    from selfguide.evaluation.sts import score_pairs
+    from selfguide.versions import versions
+
+    rows: Rows = pickle.loads((job.work / ROWS).read_bytes())
+    began = time.monotonic()
+    encoder, steps = _trained(job, reporter)
+    trained = time.monotonic()
+    vectors = embedder(encoder, batch_size=job.batch_size, name=job.cell.spec.label, reporter=reporter)
+    found = score_all(vectors, rows.tasks, rows.protocol, reporter)
+    # The dev score is the finished encoder's, so that a chain's counts its last stage; training knows the first one's only.
+    dev = score_pairs(rows.dev, vectors, replace(rows.protocol, bootstrap=0)).value if rows.dev else None
+    return CellRecord.of(
+        job.cell,
+        job.setting,
+        scores=found.scores,
+        dev_score=None if dev is None or math.isnan(dev) else dev,  # JSON has no NaN
+        steps=steps,
+        seconds={"train": round(trained - began, 2), "evaluate": round(time.monotonic() - trained, 2)},
+        warnings=tuple(dict.fromkeys(reporter.warnings)),
+        device=str(encoder.device),
+        threads=torch.get_num_threads(),
+        versions=versions("scipy", "scikit-learn"),
+        command=job.command,
+        finished=_now(),
+    )
+
+
+def _trained(job: Job, reporter: Reporter) -> tuple[SentenceTransformer, int]:
+    """The encoder after the last stage, and the steps of all stages."""
+    from selfguide.configuration import RunConfig
+    from selfguide.encoders import load_encoder
+    from selfguide.runs import GIVEN_ENCODER, run
+
+    encoder: SentenceTransformer | None = None
+    device = None if job.device == "auto" else job.device
+    if not job.encoder:
+        encoder = load_encoder(job.work / ENCODER, device=device)
+    steps = 0
+    for stage in job.cell.spec.stages:
+        seed = {} if job.cell.seed is None else {"seed": job.cell.seed}
+        config = RunConfig(
+            text=job.setting.text,
+            encoder=job.encoder or GIVEN_ENCODER,
+            method=stage.method,
+            options=stage.options,
+            training=stage.training | seed,
+            dev=str(job.work / DEV) if stage.tuned and job.setting.dev is not None else None,
+        )
+        output = job.kept_encoder if job.keep and stage is job.cell.spec.stages[-1] else None
+        sentences = read_sentences(job.work / TEXT)
+        encoder, record = run(config, output, reporter, sentences, encoder, overwrite=True)
+        steps += record.steps
+    assert encoder is not None
+    return encoder, steps
+
+
+def _now() -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%S%z")
+
+
+def main() -> int:
+    """Run the job of a file. The process that started us holds our standard input open: when it goes, so do we."""
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    job: Job = pickle.loads(Path(sys.argv[1]).read_bytes())
+    try:
+        record = run_cell(job)
+    except (InterruptedRun, KeyboardInterrupt):
+        return _STOPPED
+    except SelfguideError as error:  # the cell's file could not be written
+        print(error, file=sys.stderr)
+        return 1
+    return 0 if record.error is None else 1
+
+
+def _end_with_parent() -> None:
+    sys.stdin.buffer.read()
+    os._exit(_STOPPED)
+
+
+if __name__ == "__main__":
+    # Under the module's real name, or the job's classes would be known twice.
+    from selfguide.comparison import worker
+
+    sys.exit(worker.main())

@@ -1,0 +1,78 @@
+"""Two views of one forward pass, side by side, out of stock sentence-transformers modules.
+
+    Transformer → Pooling (cls) → Dense (a copy) → WeightedLayerPooling → WordWeights → Pooling (cls, mean) → Dense
+
+A ``Pooling`` that is asked for cls and finds ``cls_token_embeddings`` among the features takes them for it. The first
+``Dense``, with the identity as its matrix, puts the last layer's [CLS] there. The modules after it are then free to replace
+the tokens by another layer's, weighted by frequency: the second ``Pooling`` joins the [CLS] of the last layer and the weighted
+mean of that layer, both exact. The last ``Dense`` is the calibration (:mod:`selfguide.parted_statistics`).
+
+Nothing here depends on what the first token of the other layer looks like, so it holds for every layer and every family.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.base.modules import Dense
+from sentence_transformers.sentence_transformer.modules import Pooling, WordWeights
+from torch import nn
+
+from selfguide.encoders import with_pooling
+from selfguide.parted_statistics import STATISTICS_FILE, Statistics
+from selfguide.statistics import LinearMap
+
+
+def two_views(encoder: SentenceTransformer, layer: int, words: WordWeights) -> SentenceTransformer:
+    """An encoder whose vector is [last layer's first token ; weighted mean of a layer's tokens], not calibrated yet."""
+    transformer, picked_layer, _ = with_pooling(encoder, "mean", layer)
+    width = int(transformer.get_embedding_dimension())
+    modules: list[nn.Module] = [
+        transformer,
+        Pooling(width, "cls"),
+        _copy(width),
+        picked_layer,
+        words.requires_grad_(False),
+        Pooling(width, ("cls", "mean")),
+    ]
+    views = SentenceTransformer(modules=modules, device=str(encoder.device))
+    views.max_seq_length = encoder.max_seq_length
+    return views.eval()
+
+
+def calibrated(views: SentenceTransformer, mapping: LinearMap, statistics: Statistics) -> CalibratedEncoder:
+    """The views with their calibration as the last module."""
+    encoder = CalibratedEncoder(modules=[*views, mapping.dense()], device=str(views.device))
+    encoder.statistics = statistics
+    encoder.max_seq_length = views.max_seq_length
+    encoder.eval()
+    return encoder
+
+
+class CalibratedEncoder(SentenceTransformer):
+    """A SentenceTransformer that saves the statistics it was calibrated by beside its modules.
+
+    Its folder is a stock one: sentence-transformers loads it as a plain SentenceTransformer and leaves the file alone.
+    """
+
+    statistics: Statistics
+
+    def save(self, path: str, *args: Any, **kwargs: Any) -> None:
+        super().save(path, *args, **kwargs)
+        self.statistics.save(Path(path) / STATISTICS_FILE)
+
+
+def _copy(width: int) -> Dense:
+    """Lay the pooled vector where the next Pooling looks for its cls."""
+    return Dense(
+        width,
+        width,
+        bias=False,
+        activation_function=None,
+        init_weight=torch.eye(width),
+        module_input_name="sentence_embedding",
+        module_output_name="cls_token_embeddings",
+    ).requires_grad_(False)
