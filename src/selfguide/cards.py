@@ -69,13 +69,10 @@ def _recipe(record: RunRecord, encoder: SentenceTransformer) -> str:
         ("method", config.method),
         ("start", config.encoder),
         *((name.replace("_", " "), value) for name, value in config.options.items()),
-        *((name.replace("_", " "), value) for name, value in config.training.items()),
-        ("steps", record.steps),
+        *((name.replace("_", " "), value) for name, value in config.training.items() if record.steps),
+        ("steps", record.steps or "none"),
         ("checkpoint", record.checkpoint),
-        (
-            "training time",
-            f"{record.seconds.get('training', 0.0):.0f} s ({record.sentences_per_second:.0f} sentences/s)",
-        ),
+        *([("training time", _speed(record))] if record.steps else []),
         ("tokens a sentence is cut to", _length(encoder)),
     ]
     table = "\n".join(f"| {name} | {value} |" for name, value in rows)
@@ -86,6 +83,10 @@ def _recipe(record: RunRecord, encoder: SentenceTransformer) -> str:
         + ", ".join(f"{name} {version}" for name, version in record.versions.items())
         + "."
     )
+
+
+def _speed(record: RunRecord) -> str:
+    return f"{record.seconds.get('training', 0.0):.0f} s ({record.sentences_per_second:.0f} sentences/s)"
 
 
 def _length(encoder: SentenceTransformer) -> str:

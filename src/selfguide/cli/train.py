@@ -176,7 +176,7 @@ def _default_output(config: RunConfig) -> Path:
 def _summary(record: RunRecord, target: Path) -> None:
     rows = {
         "sentences": f"{record.text.get('kept', 0):,}",
-        "steps": f"{record.steps:,} ({record.sentences_per_second:,.0f} sentences/s)",
+        **({"steps": f"{record.steps:,} ({record.sentences_per_second:,.0f} sentences/s)"} if record.steps else {}),
         "time": f"{record.seconds.get('total', 0.0):.0f} s",
     }
     if record.final_loss is not None:

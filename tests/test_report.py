@@ -1,0 +1,462 @@
+"""The report: the numbers are the file's, whatever a sentence contains is shown as text, and the page needs nothing else."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from dataclasses import asdict, replace
+from html.parser import HTMLParser
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from conftest import Outcome, toy_sentences
+
+import selfguide
+from selfguide.comparison.cells import Cell, CellRecord, Setting
+from selfguide.comparison.specs import parse_specs
+from selfguide.comparison.summary import summarise
+from selfguide.comparison.tables import write_tables
+from selfguide.configuration import RunConfig, RunRecord
+from selfguide.errors import SelfguideError, UsageError
+from selfguide.evaluation.embedder import EncoderInfo
+from selfguide.evaluation.results import DataInfo, ScoreFolder, TaskScore
+from selfguide.evaluation.tasks import GROUPS
+from selfguide.report.evidence import Geometry, RunEvidence, Side, evidence_of
+from selfguide.report.folders import write_report, write_run_report
+from selfguide.reporting import Reporter
+
+NASTY = "</script><script>alert('x')</script><img src=x onerror=alert(1)> & \"quoted\" \u2028 שלום"
+COMMAND = "selfguide compare notes.txt --methods bow,mean,sg-opt"
+
+
+# -- what is reported on ------------------------------------------------------------------------------------------------
+
+
+def score(task: str, value: float, encoder: str = "mini") -> TaskScore:
+    return TaskScore(
+        task, task.upper(), "spearman cosine all", value, (value - 2, value + 2), {}, (), EncoderInfo(encoder, "12ab", 32),
+        DataInfo("file", "34cd", 1000, "raw"), {"similarity": "cosine"}, {"selfguide": "0.1.0"}, "2026-01-02", 0.5,
+    )  # fmt: skip
+
+
+def comparison(folder: Path, failing: bool = True) -> dict[str, Any]:
+    """Five rows of the seven STS tasks, made up, written by what writes real ones."""
+    names = GROUPS["sts"]
+    protocol = {"similarity": "cosine", "text": "raw"}
+    setting = Setting(
+        "mini", "aa", ("notes <i>.txt",), "ff" * 8, 120, "demo dev", "bb", dict.fromkeys(names, "cc"), protocol
+    )
+    specs = parse_specs("bow,cls,mean,simcse,sg-opt", (), device="auto")
+    records = []
+    for order, spec in enumerate(specs):
+        for seed in (1, 2, 3) if spec.seeded else (None,):
+            cell = Cell(spec, seed, order)
+            if failing and spec.label == "simcse" and seed == 2:
+                records.append(
+                    CellRecord.of(cell, setting, error=f"It broke: {NASTY}", command=COMMAND, finished="2026-01-02")
+                )
+                continue
+            base = {"bow": 40.0, "cls": 30.0, "mean": 50.0, "simcse": 55.0, "sg-opt": 60.0}[spec.label]
+            scores = tuple(score(name, base + 1.37 * place + 0.31 * (seed or 0)) for place, name in enumerate(names))
+            records.append(
+                CellRecord.of(
+                    cell, setting, scores=scores, dev_score=base + 1, steps=7, seconds={"train": 12.5}, command=COMMAND,
+                    finished="2026-01-02", versions={"selfguide": "0.1.0"}, device="cpu", threads=1,
+                )
+            )  # fmt: skip
+    write_tables(summarise(records, "mean"), records, folder)
+    return json.loads((folder / "comparison.json").read_text(encoding="utf-8"))
+
+
+def evidence(count: int = 12) -> RunEvidence:
+    sentences = (NASTY, *toy_sentences(count - 1))
+    histogram = tuple(3 if place > 20 else 0 for place in range(40))
+
+    def side(words: str, shift: int) -> Side:
+        nearest = tuple(
+            tuple(((row + shift + step) % count, round(0.9 - 0.1 * step, 4)) for step in range(5))
+            for row in range(count)
+        )
+        return Side(words, Geometry(32, 0.5 / shift, 20.5, -1.25, histogram), nearest)
+
+    return RunEvidence(count, sentences, side("the start", 1), side("the end", 2))
+
+
+def finished_run(folder: Path, **changes: Any) -> Path:
+    record = RunRecord(
+        RunConfig(
+            (f"/home/someone/{'notes'}.txt",), "mini", "sg-opt", {"temperature": 0.01}, {"seed": 1}, {}, "dev.tsv"
+        ),
+        text={"files": ["notes.txt"], "read": 120, "kept": 119, "duplicates": 1, "fingerprint": "abc"},
+        scores={"before (cls)": 0.41, "before (mean)": 0.52, "after": 0.613456},
+        dev_curve=[(50, 0.55), (100, 0.613456), (150, 0.6)],
+        checkpoint="step 100, best on the dev pairs",
+        steps=150,
+        final_loss=1.25,
+        seconds={"total": 61.0},
+        warnings=["half of the lines have fewer than three tokens <b>"],
+        versions={"selfguide": "0.1.0"},
+        finished="2026-01-02T10:00:00+0000",
+    )
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "run.json").write_text(json.dumps({**asdict(record), "stock": True, **changes}), encoding="utf-8")
+    return folder
+
+
+# -- reading a page -----------------------------------------------------------------------------------------------------
+
+
+class Page(HTMLParser):
+    """Elements with their attributes, and the cells of the tables."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        self.source = path.read_text(encoding="utf-8")
+        self.elements: list[tuple[str, dict[str, str | None]]] = []
+        self.tables: dict[str, list[list[tuple[str, dict[str, str | None]]]]] = {}
+        self.words = ""
+        self._caption = self._cell = None
+        self._rows: list[list[tuple[str, dict[str, str | None]]]] = []
+        self._silent = False
+        self.feed(self.source)
+
+    def handle_starttag(self, tag: str, attributes: Any) -> None:
+        self.elements.append((tag, dict(attributes)))
+        self._silent = self._silent or tag in ("script", "style")
+        if tag == "table":
+            self._rows = []
+        elif tag == "caption":
+            self._caption = ""
+        elif tag == "tr":
+            self._rows.append([])
+        elif tag in ("td", "th"):
+            self._cell = ("", dict(attributes))
+
+    def handle_endtag(self, tag: str) -> None:
+        self._silent = self._silent and tag not in ("script", "style")
+        if tag == "caption":
+            self.tables[self._caption] = self._rows
+            self._caption = None
+        elif tag in ("td", "th"):
+            self._rows[-1].append((self._cell[0].strip(), self._cell[1]))
+            self._cell = None
+
+    def handle_data(self, data: str) -> None:
+        if self._silent:
+            return
+        self.words += data
+        if self._caption is not None:
+            self._caption += data
+        if self._cell is not None:
+            self._cell = (self._cell[0] + data, self._cell[1])
+
+    def all(self, tag: str) -> list[dict[str, str | None]]:
+        return [attributes for name, attributes in self.elements if name == tag]
+
+
+# -- comparisons --------------------------------------------------------------------------------------------------------
+
+
+def test_the_numbers_of_the_comparison_are_those_of_its_file(tmp_path: Path) -> None:
+    found = comparison(tmp_path)
+    page = Page(write_report(tmp_path))
+    headline, *_ = (rows for caption, rows in page.tables.items() if caption.startswith("Mean ±"))
+    assert [cell[0] for cell in headline[0]][:4] == ["method", "sts avg", "dev", "vs mean"]
+    assert len(headline) == 1 + len(found["rows"])
+    for cells, row in zip(headline[1:], found["rows"].values(), strict=True):
+        assert cells[0][0] == row["label"] + ("†" if row["below_floor"] else "")
+        _same(cells[1], row["values"]["sts avg"])
+        _same(cells[2], row["dev"])
+        if row["versus_baseline"]:
+            assert float(cells[3][1]["data-value"]) == row["versus_baseline"]["difference"]
+    by_task = page.tables["Each task: mean ± deviation over seeds"]
+    for cells, row in zip(by_task[1:], found["rows"].values(), strict=True):
+        for cell, task in zip(cells[1:], GROUPS["sts"], strict=True):
+            _same(cell, row["values"][task])
+    drawn = {str(group["data-label"]): group for group in page.all("g")}
+    assert set(drawn) == set(found["rows"])
+    for label, group in drawn.items():
+        value = found["rows"][label]["values"]["sts avg"]
+        assert float(str(group["data-value"])) == value["mean"]
+        assert (float(str(group["data-deviation"])) if "data-deviation" in group else None) == value["deviation"]
+    assert "† below the bag of words" in page.words
+    assert COMMAND in page.words
+    assert "simcse, seed 2 failed: It broke:" in page.words
+
+
+def _same(cell: tuple[str, dict[str, str | None]], value: dict[str, Any]) -> None:
+    text, attributes = cell
+    spread = "" if value["deviation"] is None else f" ± {value['deviation']:.2f}"
+    assert text == f"{value['mean']:.2f}{spread}"
+    assert float(str(attributes["data-value"])) == value["mean"]
+
+
+def test_the_dots_lie_where_the_numbers_say(tmp_path: Path) -> None:
+    found = comparison(tmp_path)
+    source = write_report(tmp_path).read_text(encoding="utf-8")
+    means = {label: row["values"]["sts avg"]["mean"] for label, row in found["rows"].items()}
+    groups = re.findall(r'<g class="row[^"]*" data-label="([^"]+)".*?class="mean" cx="([\d.]+)%"', source)
+    places = {label: float(place) for label, place in groups}
+    slope = (places["sg-opt"] - places["cls"]) / (means["sg-opt"] - means["cls"])
+    for label, mean in means.items():
+        assert places[label] == pytest.approx(places["cls"] + slope * (mean - means["cls"]), abs=0.01)
+    assert all(0 < place < 100 for place in places.values())
+
+
+def test_the_best_are_bold_and_tested_differences_marked(tmp_path: Path) -> None:
+    comparison(tmp_path, failing=False)
+    source = write_report(tmp_path).read_text(encoding="utf-8")
+    assert len(re.findall("<strong>", source)) == 1 + len(GROUPS["sts"])
+    assert re.search(r"<strong>[\d.]+</strong> <span class=\"note\">±", source)
+    assert "*** p &lt; 0.001" in source
+    assert "Failed" not in source
+
+
+def test_a_comparison_in_which_everything_failed_has_a_page(tmp_path: Path) -> None:
+    found = comparison(tmp_path)
+    for row in found["rows"].values():
+        row |= {"values": {}, "dev": None, "errors": {"1": "no"}, "versus_baseline": None, "versus_best": None}
+    found |= {"best": None, "floor": None}
+    (tmp_path / "comparison.json").write_text(json.dumps(found), encoding="utf-8")
+    page = Page(write_report(tmp_path))
+    assert not page.all("svg")
+    assert page.words.count("failed") >= 5
+
+
+# -- runs ---------------------------------------------------------------------------------------------------------------
+
+
+def test_a_run_shows_its_scores_and_curve(tmp_path: Path) -> None:
+    page = Page(write_report(finished_run(tmp_path)))
+    rows = page.tables["Dev scores before and after"]
+    assert [cell[0] for row in rows[1:] for cell in row] == [
+        "before (cls)", "41.00", "before (mean)", "52.00", "after", "61.35",
+    ]  # fmt: skip
+    knots = [(int(str(dot["data-step"])), float(str(dot["data-value"]))) for dot in page.all("circle")]
+    assert knots == [(50, 55.00000000000001), (100, 61.3456), (150, 60.0)]
+    assert [dot["class"] for dot in page.all("circle")] == ["knot", "mean", "knot"]
+    assert "fewer than three tokens <b>" in page.words
+    assert "selfguide train --config run.json" in page.words
+    assert not [item for item in page.elements if item[1].get("id") == "explorer"]
+
+
+def test_the_page_carries_the_evidence_and_a_second_report_keeps_it(tmp_path: Path) -> None:
+    folder = finished_run(tmp_path / "run")
+    shown = evidence()
+    write_run_report(folder, shown, Reporter(quiet=True))
+    first = (folder / "report.html").read_bytes()
+    assert evidence_of(folder / "report.html") == shown
+    assert write_report(folder) == folder / "report.html"
+    assert (folder / "report.html").read_bytes() == first
+    page = Page(folder / "report.html")
+    examples = next(rows for caption, rows in page.tables.items() if caption.startswith("The first 8"))
+    assert [cell[0] for cell in examples[1]] == [
+        NASTY, shown.sentences[1], "0.90", shown.sentences[2], "0.90",
+    ]  # fmt: skip
+    geometry = page.tables["Vectors before and after"]
+    assert [cell[0] for cell in geometry[1]][:3] == ["mean cosine", "0.500", "0.250"]
+
+
+def test_whatever_a_sentence_contains_is_text(tmp_path: Path) -> None:
+    folder = finished_run(tmp_path)
+    write_run_report(folder, evidence(), Reporter(quiet=True))
+    page = Page(folder / "report.html")
+    assert [item.get("id") for item in page.all("script")] == ["evidence", None]
+    assert not page.all("img")
+    assert not [name for _, attributes in page.elements for name in attributes if name.startswith("on")]
+
+
+def test_a_full_page_is_small(tmp_path: Path) -> None:
+    long = tuple(("語" * 199 + "…",) * 200)
+    whole = evidence(200)
+    folder = finished_run(tmp_path)
+    write_run_report(folder, replace(whole, sentences=long), Reporter(quiet=True))
+    assert (folder / "report.html").stat().st_size < 300_000
+
+
+def test_a_run_without_dev_pairs_says_so(tmp_path: Path) -> None:
+    page = Page(
+        write_report(finished_run(tmp_path, scores={}, dev_curve=[], warnings=[], loss_curve=[[1, 3.0], [2, 2.0]]))
+    )
+    assert "no graded pairs" in page.words
+    assert [item.get("id") for item in page.all("title")] == [None, "loss-over-training-title", None, None]
+
+
+# -- scores -------------------------------------------------------------------------------------------------------------
+
+
+def test_scores_have_a_page(tmp_path: Path) -> None:
+    kept = ScoreFolder(tmp_path)
+    for name in GROUPS["sts"]:
+        kept.add(score(name, 40.123456))
+        kept.add(replace(score(name, 50.5), encoder=EncoderInfo("other", "99", 32)))
+    page = Page(write_report(tmp_path, tmp_path / "deep" / "page.html"))
+    rows = page.tables["Scores, the best of each column in bold"]
+    assert [cell[0] for cell in rows[1]] == ["mini", *["40.12"] * 8]
+    assert {str(group["data-label"]): float(str(group["data-value"])) for group in page.all("g")} == {
+        "mini": pytest.approx(40.123456),
+        "other": 50.5,
+    }
+
+
+# -- all pages ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def pages(tmp_path: Path) -> list[Page]:
+    comparison(tmp_path / "comparison")
+    write_run_report(finished_run(tmp_path / "run"), evidence(), Reporter(quiet=True))
+    ScoreFolder(tmp_path / "scores").add(score("demo", 51.5))
+    written = [write_report(tmp_path / name) for name in ("comparison", "run", "scores")]
+    again = [path.read_bytes() for path in written]
+    assert [write_report(path.parent).read_bytes() for path in written] == again
+    return [Page(path) for path in written]
+
+
+def test_pages_are_one_file_each_and_well_formed(pages: list[Page]) -> None:
+    for page in pages:
+        assert not page.all("link")
+        for _, attributes in page.elements:
+            assert "src" not in attributes
+            assert "style" not in attributes  # the policy would refuse it
+            assert (attributes.get("href") or "#").startswith("#")
+        assert not re.search(r"https?://|url\(|@import", page.source)
+        identifiers = [attributes["id"] for _, attributes in page.elements if "id" in attributes]
+        assert len(identifiers) == len(set(identifiers))
+        links = {str(link["href"])[1:] for link in page.all("a")}
+        assert links <= set(identifiers)
+
+
+def test_pages_can_be_read_without_seeing_them(pages: list[Page]) -> None:
+    for page in pages:
+        assert [tag for tag, _ in page.elements].count("h1") == 1
+        assert page.all("html") == [{"lang": "en"}]
+        assert len(page.tables) == len(page.all("table"))
+        identifiers = {attributes.get("id") for _, attributes in page.elements}
+        for drawing in (item for item in page.all("svg") if item.get("class") == "chart"):
+            assert drawing["role"] == "img"
+            assert set(str(drawing["aria-labelledby"]).split()) <= identifiers
+        assert all(heading.get("scope") in ("col", "row") for heading in page.all("th"))
+
+
+def test_letters_stand_out_in_light_and_dark() -> None:
+    style = (resources.files("selfguide.report") / "style.css").read_text(encoding="utf-8")
+    for block in re.findall(r":root \{(.*?)\}", style, re.DOTALL):
+        colours = dict(re.findall(r"--(\w+): (#[0-9a-f]{3,6})\b", block))
+        for letters in ("ink", "quiet", "accent"):
+            for ground in ("paper", "sheet", "soft"):
+                assert _contrast(colours[letters], colours[ground]) >= 4.5, (letters, ground)
+
+
+def _contrast(one: str, two: str) -> float:
+    def luminance(colour: str) -> float:
+        digits = colour[1:] if len(colour) == 7 else "".join(2 * digit for digit in colour[1:])
+        parts = [int(digits[place : place + 2], 16) / 255 for place in (0, 2, 4)]
+        linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
+        return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+    low, high = sorted((luminance(one), luminance(two)))
+    return (high + 0.05) / (low + 0.05)
+
+
+# -- measuring ----------------------------------------------------------------------------------------------------------
+
+
+def test_geometry_and_neighbours_of_known_vectors() -> None:
+    from selfguide.report.collect import geometry, nearest
+
+    units = np.array([[1.0, 0.0], [0.0, 1.0], [-1.0, 0.0]])
+    found = geometry(units)
+    assert found.mean_cosine == pytest.approx(-1 / 3, abs=1e-6)
+    assert found.uniformity == pytest.approx(np.log((2 * np.exp(-4) + np.exp(-8)) / 3), abs=1e-6)
+    assert (sum(found.histogram), found.histogram[0], found.histogram[20]) == (3, 1, 2)
+    assert nearest(units) == (((1, 0.0), (2, -1.0)), ((0, 0.0), (2, 0.0)), ((1, 0.0), (0, -1.0)))
+
+
+def test_a_sample_is_drawn_once_and_for_all() -> None:
+    from selfguide.report.collect import sample
+
+    text = [{"sentence": sentence} for sentence in [*toy_sentences(90), *toy_sentences(90)]]
+    drawn = sample(text, 50, seed=3)
+    assert len(set(drawn)) == len(drawn) == 50
+    assert sample(text, 50, seed=3) == drawn != sample(text, 50, seed=4)
+    assert sorted(sample(text, 300)) == sorted(toy_sentences(90))
+
+
+def test_measuring_changes_nothing_in_a_run(
+    bert: Path, text_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from selfguide import runs
+    from selfguide.report.collect import collect_after, collect_before, sample
+
+    def train(name: str) -> Path:
+        options = {"max_steps": 2, "batch_size": 4, "head_size": 16}
+        selfguide.train(bert, text_file, output=tmp_path / name, quiet=True, **options)
+        return tmp_path / name
+
+    def check_and_measure(text: Any, encoder: Any, settings: Any, reporter: Any, few_steps: int) -> None:
+        measured.append(collect_before(encoder, sample(text, 30, settings.seed), reporter))
+
+    measured: list[Any] = []
+    without = train("without")
+    monkeypatch.setattr(runs, "check_text", check_and_measure)
+    with_ = train("with")
+    for name in ("model.safetensors", "tokenizer.json"):
+        assert (without / name).read_bytes() == (with_ / name).read_bytes()
+    found = collect_after(measured[0], selfguide.load(with_), Reporter(quiet=True))
+    assert found is not None
+    assert found.before.geometry != found.after.geometry
+    assert len(found.before.nearest) == len(found.sentences) == found.measured == 30
+    assert all(place != row for row, near in enumerate(found.after.nearest) for place, _ in near)
+
+
+def test_trouble_with_the_report_is_a_warning_and_no_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from selfguide.report import collect
+
+    monkeypatch.delenv("SELFGUIDE_DEBUG", raising=False)
+    reporter = Reporter(quiet=True, main_process=False)
+    assert collect.collect_before(None, ["a", "b"], reporter) is None  # type: ignore[arg-type]
+    assert collect.collect_after(None, None, reporter) is None  # type: ignore[arg-type]
+    write_run_report(tmp_path, None, reporter)
+    assert len(reporter.warnings) == 2
+    assert "no report.html" in reporter.warnings[1]
+
+
+# -- the command --------------------------------------------------------------------------------------------------------
+
+
+def test_the_command_writes_the_page_and_says_where(tmp_path: Path, command: Callable[..., Outcome]) -> None:
+    finished_run(tmp_path / "run")
+    outcome = command("report", tmp_path / "run", "--output", tmp_path / "page.html")
+    assert (outcome.code, outcome.out) == (0, f"Report: {tmp_path / 'page.html'}\n")
+    assert (tmp_path / "page.html").is_file()
+
+
+@pytest.mark.parametrize(
+    ("files", "words"),
+    [
+        ({}, "nothing to report on"),
+        ({"cells/a.json": "{}"}, "compare --from"),
+        ({"scores.json": "[]"}, "no scores yet"),
+        ({"comparison.json": "{}"}, "of another version"),
+        ({"run.json": "[1]"}, "of another version"),
+        ({"run.json": "{"}, "of another version"),
+    ],
+)
+def test_what_cannot_be_reported_on_is_said(files: dict[str, str], words: str, tmp_path: Path) -> None:
+    for name, content in files.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(content)
+    with pytest.raises(SelfguideError, match=words):
+        write_report(tmp_path)
+
+
+def test_places_that_are_none_are_said(tmp_path: Path) -> None:
+    with pytest.raises(SelfguideError, match="There is no folder"):
+        write_report(tmp_path / "nowhere")
+    with pytest.raises(UsageError, match="is a folder"):
+        write_report(finished_run(tmp_path / "run"), tmp_path)
