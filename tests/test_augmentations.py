@@ -12,7 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from selfguide.augmentations import (
+from selfguide.encoders import backbone, load_encoder
+from selfguide.errors import SelfguideError, UsageError
+from selfguide.parts.augmentations import (
     AUGMENTATIONS,
     DEFAULT_RATES,
     TokenBatch,
@@ -25,10 +27,8 @@ from selfguide.augmentations import (
     token_batch,
     token_cutoff,
 )
-from selfguide.augmented_encoding import augmented, embed, embedding_layer, from_ids, stacked, twice
-from selfguide.dropout import highest_dropout, set_dropout
-from selfguide.encoders import backbone, load_encoder
-from selfguide.errors import SelfguideError, UsageError
+from selfguide.parts.augmented_encoding import augmented, embed, embedding_layer, from_ids, stacked, twice
+from selfguide.parts.dropout import highest_dropout, set_dropout
 
 CLS, PAD, SEP = 0, 1, 2
 WIDTH = 10

@@ -14,10 +14,10 @@ from safetensors.numpy import load_file
 from sentence_transformers import SentenceTransformer
 
 import selfguide
-from selfguide import frequencies
-from selfguide.calibration import calibrate
+from selfguide.calibration import frequencies
+from selfguide.calibration.parted_statistics import STATISTICS_FILE
+from selfguide.calibration.refit import calibrate
 from selfguide.errors import SelfguideError, UsageError
-from selfguide.parted_statistics import STATISTICS_FILE
 
 TABLE = frequencies.english_table()
 EVERY = toy_sentences(500)[::-1]

@@ -21,19 +21,20 @@ from sentence_transformers import SentenceTransformer
 from torch import Tensor
 
 import selfguide
-from selfguide import back_translation, losses
-from selfguide.back_translation import TranslationSource, back_translate
+from selfguide import losses
 from selfguide.configuration import RunConfig
 from selfguide.encoders import backbone, load_encoder
 from selfguide.errors import InterruptedRun, SelfguideError, UsageError
-from selfguide.headed_loss import own_parameters
 from selfguide.methods import registry
 from selfguide.methods.bt import BackTranslationLoss
 from selfguide.methods.sg_opt_bt import SelfGuidedTranslationLoss
-from selfguide.queue import KeyQueue, follow, momentum_contrast
+from selfguide.parts import back_translation
+from selfguide.parts.back_translation import TranslationSource, back_translate
+from selfguide.parts.headed_loss import own_parameters
+from selfguide.parts.queue import KeyQueue, follow, momentum_contrast
+from selfguide.parts.self_guided_loss import SelfGuidedLoss
 from selfguide.reporting import Reporter
 from selfguide.runs import run
-from selfguide.self_guided_loss import SelfGuidedLoss
 
 QUICK: dict[str, Any] = {"batch_size": 8, "learning_rate": 1e-3, "max_steps": 3, "device": "cpu", "quiet": True}
 VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {

@@ -18,15 +18,15 @@ from torch import Tensor
 import selfguide
 from selfguide import losses
 from selfguide.configuration import RunConfig
-from selfguide.dropout import highest_dropout
-from selfguide.dropout_contrast import DropoutContrastLoss
 from selfguide.encoders import backbone, load_encoder, with_pooling
 from selfguide.errors import InterruptedRun, SelfguideError, UsageError
-from selfguide.headed_loss import own_parameters
 from selfguide.methods import registry
 from selfguide.methods.clear import ClearLoss, ClearOptions
 from selfguide.methods.consert import ConsertLoss
 from selfguide.methods.mirror import MirrorLoss
+from selfguide.parts.dropout import highest_dropout
+from selfguide.parts.dropout_contrast import DropoutContrastLoss
+from selfguide.parts.headed_loss import own_parameters
 from selfguide.reporting import Reporter
 from selfguide.runs import run
 

@@ -17,12 +17,12 @@ from torch import Tensor
 
 import selfguide
 from selfguide.configuration import RunConfig
-from selfguide.dropout import highest_dropout
 from selfguide.encoders import backbone, load_encoder
 from selfguide.errors import InterruptedRun, UsageError
-from selfguide.headed_loss import own_parameters
 from selfguide.methods import registry
 from selfguide.methods.ct import ContrastiveTensionLoss, TensionInBatchLoss, in_batch, tension
+from selfguide.parts.dropout import highest_dropout
+from selfguide.parts.headed_loss import own_parameters
 from selfguide.reporting import Reporter
 from selfguide.runs import run
 from selfguide.settings import TrainingSettings

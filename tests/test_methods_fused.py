@@ -20,14 +20,14 @@ from sentence_transformers import SentenceTransformer
 from sklearn.covariance import ledoit_wolf_shrinkage
 
 import selfguide
-from selfguide import frequencies
+from selfguide.calibration import frequencies
+from selfguide.calibration.frequencies import Vocabulary, sif_weights
+from selfguide.calibration.fused_modules import CalibratedEncoder
+from selfguide.calibration.parted_statistics import STATISTICS_FILE, Statistics, joined_map
 from selfguide.encoders import backbone, layer_zero_parameters, load_encoder
 from selfguide.errors import InterruptedRun, SelfguideError, UsageError
-from selfguide.frequencies import Vocabulary, sif_weights
-from selfguide.fused_modules import CalibratedEncoder
 from selfguide.methods import registry
 from selfguide.methods.fused import Fused
-from selfguide.parted_statistics import STATISTICS_FILE, Statistics, joined_map
 from selfguide.text import TextOptions
 from selfguide.views import hidden_states
 

@@ -19,9 +19,9 @@ from torch import Tensor
 import selfguide
 from selfguide.encoders import load_encoder
 from selfguide.errors import UsageError
-from selfguide.headed_loss import own_parameters
 from selfguide.methods import registry
 from selfguide.methods.is_bert import MutualInformationLoss, local_global, with_convolutions
+from selfguide.parts.headed_loss import own_parameters
 
 QUICK: dict[str, Any] = {"batch_size": 8, "learning_rate": 1e-3, "max_steps": 3, "device": "cpu", "quiet": True}
 

@@ -17,10 +17,10 @@ from datasets import Dataset
 from sentence_transformers import SentenceTransformer
 
 import selfguide
-from selfguide import frequencies
+from selfguide.calibration import frequencies
+from selfguide.calibration.frequencies import Vocabulary
 from selfguide.encoders import backbone, load_encoder
 from selfguide.errors import SelfguideError, UsageError
-from selfguide.frequencies import Vocabulary
 from selfguide.methods import registry
 from selfguide.reporting import Reporter
 from selfguide.views import hidden_states

@@ -16,17 +16,17 @@ from torch import Tensor
 
 import selfguide
 from selfguide.configuration import RunConfig
-from selfguide.consert_loss import ConsertLoss
 from selfguide.encoders import backbone, load_encoder, with_pooling
 from selfguide.errors import InterruptedRun, SelfguideError, UsageError
-from selfguide.joint_loss import JointLoss
 from selfguide.methods import registry
 from selfguide.methods.infersent import bilstm_encoder
-from selfguide.nli import LABELS
-from selfguide.nli_loss import PairLoss
+from selfguide.parts.consert_loss import ConsertLoss
+from selfguide.parts.joint_loss import JointLoss
+from selfguide.parts.nli import LABELS
+from selfguide.parts.nli_loss import PairLoss
+from selfguide.parts.word_vectors import WordVectors
 from selfguide.reporting import Reporter
 from selfguide.runs import run
-from selfguide.word_vectors import WordVectors
 
 METHODS = ("sbert-nli", "consert-joint", "consert-sup-unsup", "consert-joint-unsup", "infersent")
 QUICK: dict[str, Any] = {"batch_size": 8, "learning_rate": 1e-3, "max_steps": 3, "device": "cpu", "quiet": True}

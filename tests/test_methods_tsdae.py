@@ -18,9 +18,9 @@ import selfguide
 from selfguide.configuration import RunConfig
 from selfguide.encoders import backbone, load_encoder
 from selfguide.errors import InterruptedRun, SelfguideError, UsageError
-from selfguide.headed_loss import own_parameters
 from selfguide.methods import registry
 from selfguide.methods.tsdae import DenoisingLoss, drop_words
+from selfguide.parts.headed_loss import own_parameters
 from selfguide.reporting import Reporter
 from selfguide.runs import run
 from selfguide.settings import TrainingSettings

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from selfguide.errors import SelfguideError, UsageError
-from selfguide.nli import check_option, read_nli
+from selfguide.parts.nli import check_option, read_nli
 from selfguide.reporting import Reporter
 
 THREE = (

@@ -14,14 +14,14 @@ from conftest import FAMILIES, toy_sentences
 from sentence_transformers import SentenceTransformer
 from torch import Tensor
 
-from selfguide.augmented_encoding import embed, stacked
 from selfguide.encoders import backbone, load_encoder
-from selfguide.headed_loss import own_parameters
-from selfguide.joint_loss import JointLoss, adversarial_step
 from selfguide.methods import registry
 from selfguide.methods.infersent import bilstm_encoder
-from selfguide.nli_loss import PairLoss, pair_features
-from selfguide.word_vectors import WordVectors
+from selfguide.parts.augmented_encoding import embed, stacked
+from selfguide.parts.headed_loss import own_parameters
+from selfguide.parts.joint_loss import JointLoss, adversarial_step
+from selfguide.parts.nli_loss import PairLoss, pair_features
+from selfguide.parts.word_vectors import WordVectors
 
 PREMISES, HYPOTHESES = toy_sentences(4), [*toy_sentences(103)[100:], "a"]
 TARGETS = torch.tensor([0, 2, 1, 1])

@@ -18,7 +18,7 @@ from selfguide import losses
 from selfguide.encoders import backbone, load_encoder
 from selfguide.errors import UsageError
 from selfguide.methods import registry
-from selfguide.self_guided_loss import SelfGuidedLoss, _draw_one
+from selfguide.parts.self_guided_loss import SelfGuidedLoss, _draw_one
 from selfguide.views import hidden_states
 
 

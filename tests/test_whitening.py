@@ -15,11 +15,11 @@ from hypothesis import strategies as st
 from sentence_transformers import SentenceTransformer
 
 import selfguide
+from selfguide.calibration.statistics import Moments, fit_moments, removal_map, whitening_map
 from selfguide.encoders import load_encoder
 from selfguide.errors import SelfguideError, UsageError
 from selfguide.methods import registry
 from selfguide.reporting import Reporter
-from selfguide.statistics import Moments, fit_moments, removal_map, whitening_map
 
 
 def _sentences(count: int) -> list[str]:

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from selfguide.encoders import backbone, load_encoder
 from selfguide.errors import SelfguideError, UsageError
-from selfguide.masked_language import MaskedLanguageHead, mask_tokens, masked_language_loss
-from selfguide.word_augmentations import (
+from selfguide.parts.masked_language import MaskedLanguageHead, mask_tokens, masked_language_loss
+from selfguide.parts.word_augmentations import (
     EmbeddingNeighbours,
     chain,
     delete_spans,

@@ -18,12 +18,12 @@ from datasets import Dataset
 from sentence_transformers import SentenceTransformer
 
 import selfguide
-from selfguide import frequencies
+from selfguide.calibration import frequencies
+from selfguide.calibration.frequencies import Vocabulary
 from selfguide.errors import SelfguideError, UsageError
-from selfguide.frequencies import Vocabulary
 from selfguide.methods import registry
 from selfguide.methods.glove import word_tokenizer, words_of
-from selfguide.word_vectors import read_word_vectors
+from selfguide.parts.word_vectors import read_word_vectors
 
 WORDS = ["the", ",", "dog", "do", "n't", "it", "'s", "u.s.", "1,000", "café", '"', "naïve\u00a0word"]
 WIDTH = 5
@@ -100,7 +100,7 @@ def test_every_format_gives_the_same(tmp_path: Path, name: str) -> None:
 def test_chunks_may_end_anywhere(tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / name
     path.write_bytes(FORMATS[name]())
-    monkeypatch.setattr("selfguide.word_vectors.CHUNK", 501)
+    monkeypatch.setattr("selfguide.parts.word_vectors.CHUNK", 501)
     assert read_word_vectors(str(path)).words == WORDS
 
 

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
 
 
-
 def prepare_text(
     work: Path, sentences: Sentences | None, settings: TrainingSettings, reporter: Reporter
 ) -> tuple[Dataset, dict[str, Any]]:

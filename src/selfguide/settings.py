@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, fields, replace
-from typing import Any, get_type_hints
+from typing import Any, get_args, get_type_hints
 
 from selfguide.errors import UsageError
 
@@ -102,6 +102,21 @@ def require_types(options: Any) -> None:
         name, allowed = _TYPES[kinds[item.name]]
         if not isinstance(value, allowed) or (isinstance(value, bool) and bool not in allowed):
             raise UsageError(f"{item.name} must be {name}, got {value!r}.")
+
+
+def parse_value(word: str, kind: Any, name: str) -> Any:
+    """A word of the command line as a value of an option's type; ``name`` is what to call the option in an error."""
+    # Optional[...] and the like: the first type that takes the word.
+    candidates = [item for item in get_args(kind) or (kind,) if item is not type(None)]
+    for candidate in candidates:
+        try:
+            if candidate is bool:
+                return {"true": True, "false": False, "1": True, "0": False}[word.lower()]
+            return candidate(word)
+        except (ValueError, KeyError):
+            continue
+    told = " or ".join(_TYPES[candidate][0] if candidate in _TYPES else str(candidate) for candidate in candidates)
+    raise UsageError(f"{name} takes {told}, not {word!r}.")
 
 
 def _at_least(value: float, name: str, bound: float, exclusive: bool = False) -> None:

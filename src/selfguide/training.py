@@ -32,8 +32,8 @@ from transformers import PrinterCallback, ProgressCallback, TrainerCallback, set
 
 from selfguide.encoders import load_encoder
 from selfguide.errors import InterruptedRun, SelfguideError, UsageError
-from selfguide.headed_loss import HeadedLoss, own_parameters
 from selfguide.monitors import CollapseMonitor, FiniteLossMonitor
+from selfguide.parts.headed_loss import HeadedLoss, own_parameters
 from selfguide.reporting import Reporter
 from selfguide.settings import TrainingSettings
 

@@ -38,7 +38,7 @@ def calibrate(
 
         selfguide calibrate notes-fused tickets.csv --column body --fresh --output tickets-fused
     """
-    from selfguide import calibration
+    from selfguide.calibration import refit as calibration
     from selfguide.encoders import quiet_libraries
     from selfguide.reporting import Reporter
     from selfguide.text import Sentences, TextOptions

@@ -11,6 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from selfguide.errors import UsageError
+from selfguide.settings import parse_value
 
 Encoder = Annotated[
     str, typer.Option("--encoder", "-e", help="mini (inside the package), a folder, or a hub name.", show_default=True)
@@ -53,7 +54,7 @@ def method_options(words: list[str], method: str, other_flags: Sequence[str]) ->
         elif key in types:
             if not equals and (not rest or rest[0].startswith("--")):
                 raise UsageError(f"{flag} needs a value.")
-            values[key] = _convert(value if equals else rest.pop(0), types[key], flag)
+            values[key] = parse_value(value if equals else rest.pop(0), types[key], flag)
         else:
             raise UsageError(_unknown(flag, method, list(types), other_flags))
     return texts, values
@@ -64,23 +65,6 @@ def _unknown(flag: str, method: str, names: Sequence[str], other_flags: Sequence
     close = difflib.get_close_matches(flag, [*own, *other_flags], n=1)
     hint = f" Did you mean {close[0]}?" if close else ""
     return f"There is no option {flag}.{hint} The method {method} takes {', '.join(own)}; see also --help."
-
-
-def _convert(value: str, kind: Any, flag: str) -> Any:
-    if typing.get_origin(kind) is not None:  # Optional[...] and the like: the first type that takes the word
-        candidates = [item for item in typing.get_args(kind) if item is not type(None)]
-    else:
-        candidates = [kind]
-    for candidate in candidates:
-        try:
-            if candidate is bool:
-                return {"true": True, "false": False, "1": True, "0": False}[value.lower()]
-            return candidate(value)
-        except (ValueError, KeyError):
-            continue
-    expected = " or ".join(getattr(candidate, "__name__", str(candidate)) for candidate in candidates)
-    words = {"int": "a whole number", "float": "a number", "bool": "true or false", "str": "text"}
-    raise UsageError(f"{flag} takes {words.get(expected, expected)}, not {value!r}.")
 
 
 def documented_options(cls: type[Any], skip: typing.Container[str] = ()) -> list[tuple[str, str, str]]:

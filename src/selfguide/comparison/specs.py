@@ -17,7 +17,7 @@ from selfguide.comparison import grammar
 from selfguide.comparison.grammar import Change
 from selfguide.errors import UsageError
 from selfguide.methods import registry
-from selfguide.settings import TrainingSettings
+from selfguide.settings import TrainingSettings, parse_value
 
 KEEP = "keep"
 _DRAWS_WITHOUT_TUNING = ("bow", "flow")
@@ -149,7 +149,7 @@ def _stage(method: str, words: dict[str, str], follows: bool) -> Stage:
                 f"{method} knows no setting or option {name!r}; it takes {', '.join(sorted(takes))} "
                 f"(`selfguide methods {method}` and `selfguide train --help` explain them)."
             )
-    values = {name: _value(word, takes[name], f"{method}:{name}") for name, word in words.items()}
+    values = {name: parse_value(word, takes[name], f"{method}:{name}") for name, word in words.items()}
     settings = typing.get_type_hints(TrainingSettings)
     options = {name: value for name, value in values.items() if name not in settings}
     training = {name: value for name, value in values.items() if name in settings}
@@ -183,17 +183,3 @@ def _require_heeded(before: Stage, after: Stage) -> None:
             f"{before.method}+{after.method}: {after.method} starts from the Transformer's weights, which {before.method} "
             f"does not change, so {before.method} would be for nothing; turn them round, or leave it out."
         )
-
-
-def _value(word: str, kind: Any, name: str) -> Any:
-    """A word as a value of a type, as the command line of `selfguide train` takes it."""
-    kinds = [item for item in typing.get_args(kind) or (kind,) if item is not type(None)]
-    for candidate in kinds:
-        try:
-            if candidate is bool:
-                return {"true": True, "false": False, "1": True, "0": False}[word.lower()]
-            return candidate(word)
-        except (ValueError, KeyError):
-            continue
-    told = {int: "a whole number", float: "a number", bool: "true or false"}
-    raise UsageError(f"{name} takes {' or '.join(told.get(each, 'text') for each in kinds)}, not {word!r}.")

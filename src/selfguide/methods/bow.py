@@ -25,8 +25,8 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import StaticEmbedding
 from tokenizers import Tokenizer
 
+from selfguide.calibration.frequencies import Vocabulary, check_source, sif_weights
 from selfguide.errors import SelfguideError, UsageError
-from selfguide.frequencies import Vocabulary, check_source, sif_weights
 from selfguide.methods.base import Method
 from selfguide.settings import require_types
 from selfguide.training import FitContext, TrainingOutcome

@@ -1,6 +1,6 @@
 """Back-translation contrast: a sentence and what it becomes on the way through another language mean the same.
 
-Each sentence s_i is translated and translated back beforehand (:mod:`selfguide.back_translation`): t_i. With x the vectors
+Each sentence s_i is translated and translated back beforehand (:mod:`selfguide.parts.back_translation`): t_i. With x the vectors
 of both through a head f (Linear, ReLU, Linear; dropped after training), and φ(u, v) = exp(cos(u, v) / τ):
 
     nt-xent  NT-Xent over the batch's 2N vectors:   mean over m of −log φ(x_m, x_μ(m)) / Σ_{n≠m} φ(x_m, x_n)
@@ -29,14 +29,14 @@ import torch
 from torch import Tensor, nn
 
 from selfguide import losses
-from selfguide.augmented_encoding import Features, embed, stacked
-from selfguide.back_translation import NOT_GIVEN, TranslationSource, check_source, translated_dataset
-from selfguide.dropout import OWN, check_dropout, set_dropout
 from selfguide.encoders import POOLINGS, backbone, freeze_unused, with_pooling
 from selfguide.errors import UsageError
-from selfguide.headed_loss import HeadedLoss, single
 from selfguide.methods.base import TuningMethod
-from selfguide.queue import KeyQueue, follow, momentum_contrast
+from selfguide.parts.augmented_encoding import Features, embed, stacked
+from selfguide.parts.back_translation import NOT_GIVEN, TranslationSource, check_source, translated_dataset
+from selfguide.parts.dropout import OWN, check_dropout, set_dropout
+from selfguide.parts.headed_loss import HeadedLoss, single
+from selfguide.parts.queue import KeyQueue, follow, momentum_contrast
 from selfguide.settings import TrainingSettings, require_types
 
 if TYPE_CHECKING:

@@ -1,7 +1,7 @@
 """CLEAR: contrast of two rewritten copies of each sentence, beside masked-language modelling.
 
 Each sentence is rewritten twice, each copy in a way of its own: tokens deleted, spans deleted, spans reordered, or tokens
-replaced by synonyms (:mod:`selfguide.word_augmentations`). The [CLS] vectors of the copies go through a head g (Linear,
+replaced by synonyms (:mod:`selfguide.parts.word_augmentations`). The [CLS] vectors of the copies go through a head g (Linear,
 ReLU, Linear) and NT-Xent over all 2N of them pulls the copies of a sentence together. A third copy with 15 % of its tokens
 hidden keeps the encoder a language model:
 
@@ -11,7 +11,7 @@ hidden keeps the encoder a language model:
 All three copies go through the encoder in one pass. Both heads are dropped after training.
 
 Differences from the paper, which pre-trains a BERT from scratch on large text: an existing encoder is tuned. So the
-language-model head starts anew (:mod:`selfguide.masked_language`), and [MASK] stands for deleted tokens where the paper has
+language-model head starts anew (:mod:`selfguide.parts.masked_language`), and [MASK] stands for deleted tokens where the paper has
 a token [DEL] of its own, which an existing vocabulary lacks. Synonyms are neighbours in the encoder's own input embeddings,
 or those of a file. Short sentences lose at most the share of tokens that five spans of 5 % make.
 
@@ -29,16 +29,15 @@ import torch
 from torch import Tensor, nn
 
 from selfguide import losses
-from selfguide.augmentations import frame_ids
-from selfguide.augmented_encoding import embed, from_ids
-from selfguide.dropout import OWN, check_dropout, set_dropout
 from selfguide.encoders import backbone, freeze_unused, with_pooling
 from selfguide.errors import SelfguideError, UsageError
-from selfguide.headed_loss import HeadedLoss, single
-from selfguide.masked_language import MaskedLanguageHead, mask_tokens, masked_language_loss
 from selfguide.methods.base import TuningMethod
-from selfguide.settings import TrainingSettings, require_types
-from selfguide.word_augmentations import (
+from selfguide.parts.augmentations import frame_ids
+from selfguide.parts.augmented_encoding import embed, from_ids
+from selfguide.parts.dropout import OWN, check_dropout, set_dropout
+from selfguide.parts.headed_loss import HeadedLoss, single
+from selfguide.parts.masked_language import MaskedLanguageHead, mask_tokens, masked_language_loss
+from selfguide.parts.word_augmentations import (
     EmbeddingNeighbours,
     Rewriting,
     chain,
@@ -48,6 +47,7 @@ from selfguide.word_augmentations import (
     reorder,
     substitute,
 )
+from selfguide.settings import TrainingSettings, require_types
 
 if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer

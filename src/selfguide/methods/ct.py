@@ -32,12 +32,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from selfguide.augmented_encoding import Features, embed
-from selfguide.dropout import OWN, check_dropout, set_dropout
 from selfguide.encoders import POOLINGS, backbone, freeze_unused, with_pooling
 from selfguide.errors import UsageError
-from selfguide.headed_loss import HeadedLoss, single
 from selfguide.methods.base import TuningMethod
+from selfguide.parts.augmented_encoding import Features, embed
+from selfguide.parts.dropout import OWN, check_dropout, set_dropout
+from selfguide.parts.headed_loss import HeadedLoss, single
 from selfguide.settings import TrainingSettings, require_types
 from selfguide.training import Optimisers
 

@@ -15,8 +15,8 @@ joined vector are kept.
 The first view is tuned by another method of the registry, simcse unless told otherwise: with dropout 0.05 and without a head.
 Dev pairs, if there are any, choose its checkpoint as they always do. A view_layer above 0 is a layer of the *tuned* encoder.
 
-Saved as stock modules (:mod:`selfguide.fused_modules`), with the statistics beside them, so that more text can be added
-without training (``selfguide calibrate``).
+Saved as stock modules (:mod:`selfguide.calibration.fused_modules`), with the statistics beside them, so that more text can
+be added without training (``selfguide calibrate``).
 
 This method is ours. It builds on SimCSE (Gao, Yao and Chen, EMNLP 2021), SIF (Arora, Liang and Ma, ICLR 2017) and whitening
 (Su, Cao, Liu and Ou, 2021).
@@ -31,16 +31,16 @@ from typing import Any
 
 from sentence_transformers import SentenceTransformer
 
-from selfguide.dropout_contrast import CITATION
+from selfguide.calibration.frequencies import Vocabulary, check_source, sif_weights, word_weights
+from selfguide.calibration.fused_modules import calibrated, two_views
+from selfguide.calibration.parted_statistics import Statistics, joined_map, measure, warn_if_few
+from selfguide.calibration.statistics import check_shrinkage
 from selfguide.encoders import load_encoder, with_pooling
 from selfguide.errors import SelfguideError, UsageError
-from selfguide.frequencies import Vocabulary, check_source, sif_weights, word_weights
-from selfguide.fused_modules import calibrated, two_views
 from selfguide.methods import registry
 from selfguide.methods.base import Method, option_types
-from selfguide.parted_statistics import Statistics, joined_map, measure, warn_if_few
+from selfguide.parts.dropout_contrast import CITATION
 from selfguide.settings import TrainingSettings, require_types
-from selfguide.statistics import check_shrinkage
 from selfguide.training import FitContext, TrainingOutcome
 
 UNTUNED = "none"

@@ -4,9 +4,10 @@
     v(s) = 1/|s| Σ_{t in s} a / (a + p(t)) · e_t        with ``sif``: frequent words count for less
     v(s) ← v(s) − V Vᵀ v(s)                             with ``remove``: without the n leading directions (SIF's paper: 1)
 
-The vectors come from a file: GloVe, word2vec, fastText (see :mod:`selfguide.word_vectors`). Words are found as those files were
-made: contractions are split (do + n't, it + 's), numbers and abbreviations stay whole, marks are left out. Words without a
-vector, and stop words where they are not to count, are zeros: the mean gets shorter and keeps its direction.
+The vectors come from a file: GloVe, word2vec, fastText (see :mod:`selfguide.parts.word_vectors`). Words are found as
+those files were made: contractions are split (do + n't, it + 's), numbers and abbreviations stay whole, marks are
+left out. Words without a vector, and stop words where they are not to count, are zeros: the mean gets shorter and
+keeps its direction.
 
 Stop words make a large difference: sentence-transformers' own mean of word vectors leaves them out unless told otherwise.
 ``--no-stop-words`` does the same; ``--sif`` is the graded way.
@@ -31,13 +32,13 @@ from tokenizers.models import WordLevel
 from tokenizers.normalizers import NFC, Lowercase, Sequence
 from tokenizers.pre_tokenizers import Split
 
+from selfguide.calibration.frequencies import Vocabulary, check_source, sif_weights
+from selfguide.calibration.statistics import fit_moments, removal_map
 from selfguide.errors import UsageError
-from selfguide.frequencies import Vocabulary, check_source, sif_weights
 from selfguide.methods.base import Method
+from selfguide.parts.word_vectors import WordVectors, read_word_vectors
 from selfguide.settings import require_types
-from selfguide.statistics import fit_moments, removal_map
 from selfguide.training import FitContext, TrainingOutcome
-from selfguide.word_vectors import WordVectors, read_word_vectors
 
 if TYPE_CHECKING:
     from datasets import Dataset

@@ -33,13 +33,13 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import CNN, Pooling, WordWeights
 from torch import Tensor, nn
 
-from selfguide.augmented_encoding import embed
-from selfguide.dropout import OWN, check_dropout, set_dropout
+from selfguide.calibration.frequencies import Vocabulary
 from selfguide.encoders import backbone, freeze_unused, transformer_of
 from selfguide.errors import UsageError
-from selfguide.frequencies import Vocabulary
-from selfguide.headed_loss import single
 from selfguide.methods.base import TuningMethod
+from selfguide.parts.augmented_encoding import embed
+from selfguide.parts.dropout import OWN, check_dropout, set_dropout
+from selfguide.parts.headed_loss import single
 from selfguide.settings import TrainingSettings, require_types
 
 if TYPE_CHECKING:

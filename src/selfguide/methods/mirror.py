@@ -27,15 +27,15 @@ import torch
 from torch import Tensor
 
 from selfguide import losses
-from selfguide.augmentations import frame_ids
-from selfguide.augmented_encoding import Features, embed, stacked
-from selfguide.dropout import OWN, check_dropout, highest_dropout, set_dropout
 from selfguide.encoders import POOLINGS, backbone, freeze_layer_zero, freeze_unused, with_pooling
 from selfguide.errors import UsageError
-from selfguide.headed_loss import HeadedLoss, single
 from selfguide.methods.base import TuningMethod
+from selfguide.parts.augmentations import frame_ids
+from selfguide.parts.augmented_encoding import Features, embed, stacked
+from selfguide.parts.dropout import OWN, check_dropout, highest_dropout, set_dropout
+from selfguide.parts.headed_loss import HeadedLoss, single
+from selfguide.parts.word_augmentations import mask_span
 from selfguide.settings import TrainingSettings, require_types
-from selfguide.word_augmentations import mask_span
 
 if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer

@@ -11,7 +11,7 @@ sentence and pushes it from views of the others, so that what the middle layers 
     loss    = objective + λ ‖θ_F − θ_T‖²                λ: stay_close
 
 The student's embedding layer (layer 0) is frozen. The steps between SG and SG-OPT (opt1, opt2) are in
-:mod:`selfguide.losses`, the loss as a whole in :mod:`selfguide.self_guided_loss`.
+:mod:`selfguide.losses`, the loss as a whole in :mod:`selfguide.parts.self_guided_loss`.
 
 Differences from the authors' released script, all deliberate: the guide stays in evaluation mode (theirs has its dropout
 switched back on), repeated sentences are dropped before training (they would be false negatives; ``--keep-duplicates``
@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING
 
 from selfguide.encoders import with_pooling
 from selfguide.methods.base import TuningMethod
-from selfguide.self_guided_loss import CITATION, SelfGuidedLoss, SelfGuidedOptions
+from selfguide.parts.self_guided_loss import CITATION, SelfGuidedLoss, SelfGuidedOptions
 
 if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer

@@ -2,7 +2,7 @@
 
 The SG-OPT paper finds that SG-OPT and back-translation (BT) complement one another: an ensemble of the two scores higher than
 either. Here one encoder learns from both. With c_i the vector of sentence s_i, c'_i that of its back-translation t_i
-(:mod:`selfguide.back_translation`) and f the projection head of SG-OPT:
+(:mod:`selfguide.parts.back_translation`) and f the projection head of SG-OPT:
 
     loss = SG-OPT(c, h) + w · NT-Xent(f(c), f(c')) + λ ‖θ_F − θ_T‖²        all at SG-OPT's temperature τ
 
@@ -25,14 +25,14 @@ import torch
 from torch import Tensor
 
 from selfguide import losses
-from selfguide.augmented_encoding import embed, stacked
-from selfguide.back_translation import NOT_GIVEN, TranslationSource, check_source, translated_dataset
 from selfguide.encoders import with_pooling
 from selfguide.errors import UsageError
-from selfguide.headed_loss import single
 from selfguide.methods.base import TuningMethod
 from selfguide.packing import packed
-from selfguide.self_guided_loss import CITATION, SelfGuidedLoss, SelfGuidedOptions
+from selfguide.parts.augmented_encoding import embed, stacked
+from selfguide.parts.back_translation import NOT_GIVEN, TranslationSource, check_source, translated_dataset
+from selfguide.parts.headed_loss import single
+from selfguide.parts.self_guided_loss import CITATION, SelfGuidedLoss, SelfGuidedOptions
 
 if TYPE_CHECKING:
     from datasets import Dataset
@@ -67,7 +67,7 @@ class SelfGuidedTranslationLoss(SelfGuidedLoss):
     Args:
         model: the SentenceTransformer to be tuned.
         translation_weight: w.
-        **settings: as of :class:`~selfguide.self_guided_loss.SelfGuidedLoss`.
+        **settings: as of :class:`~selfguide.parts.self_guided_loss.SelfGuidedLoss`.
     """
 
     def __init__(self, model: SentenceTransformer, translation_weight: float = 1.0, **settings: Any) -> None:

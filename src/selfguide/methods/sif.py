@@ -23,12 +23,12 @@ from dataclasses import dataclass
 from sentence_transformers import SentenceTransformer
 from torch import nn
 
+from selfguide.calibration.frequencies import Vocabulary, check_source, sif_weights, word_weights
+from selfguide.calibration.statistics import check_shrinkage, fit_moments, removal_map, whitening_map
 from selfguide.encoders import load_encoder, with_pooling
 from selfguide.errors import UsageError
-from selfguide.frequencies import Vocabulary, check_source, sif_weights, word_weights
 from selfguide.methods.base import Method
 from selfguide.settings import require_types
-from selfguide.statistics import check_shrinkage, fit_moments, removal_map, whitening_map
 from selfguide.training import FitContext, TrainingOutcome
 
 CITATION = """\

@@ -35,12 +35,12 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from transformers import AutoModelForCausalLM
 
-from selfguide.augmentations import frame_ids
-from selfguide.augmented_encoding import Features, embed
 from selfguide.encoders import POOLINGS, backbone, freeze_unused, with_pooling
 from selfguide.errors import SelfguideError, UsageError
-from selfguide.headed_loss import HeadedLoss
 from selfguide.methods.base import TuningMethod
+from selfguide.parts.augmentations import frame_ids
+from selfguide.parts.augmented_encoding import Features, embed
+from selfguide.parts.headed_loss import HeadedLoss
 from selfguide.settings import TrainingSettings, require_types
 from selfguide.training import Optimisers
 

@@ -14,7 +14,7 @@ Probabilities come from one of three places:
 * ``text``: the tokens of the user's own text;
 * ``both``: the text, with the table as a prior worth ``PRIOR_TOKENS`` tokens:  p = (n_text + m · p_table) / (N_text + m).
 
-The table was made by ``python -m selfguide.frequencies make``; its card is ``resources/frequencies/README.md``.
+The table was made by ``python -m selfguide.calibration.frequencies make``; its card is ``resources/frequencies/README.md``.
 """
 
 from __future__ import annotations
@@ -192,8 +192,8 @@ def make_table(files: Sequence[Path], output: Path, size: int = 40_000) -> int:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """``python -m selfguide.frequencies make --text FILE … --out FILE``: make a table of word frequencies."""
-    parser = argparse.ArgumentParser(prog="python -m selfguide.frequencies", description=main.__doc__)
+    """``python -m selfguide.calibration.frequencies make --text FILE … --out FILE``: make a table of word frequencies."""
+    parser = argparse.ArgumentParser(prog="python -m selfguide.calibration.frequencies", description=main.__doc__)
     make = parser.add_subparsers(required=True).add_parser("make", help="count words and write the table")
     make.add_argument("--text", type=Path, nargs="+", required=True, help="text files, plain, .gz or .xz")
     make.add_argument("--out", type=Path, required=True, help="the table to write (.tsv.xz)")

@@ -19,11 +19,11 @@ import torch
 from torch import Tensor, nn
 
 from selfguide import losses
-from selfguide.augmented_encoding import embed, twice
-from selfguide.dropout import OWN, highest_dropout, set_dropout
 from selfguide.encoders import backbone, freeze_layer_zero, freeze_unused
 from selfguide.errors import UsageError
-from selfguide.headed_loss import HeadedLoss, single
+from selfguide.parts.augmented_encoding import embed, twice
+from selfguide.parts.dropout import OWN, highest_dropout, set_dropout
+from selfguide.parts.headed_loss import HeadedLoss, single
 
 if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer

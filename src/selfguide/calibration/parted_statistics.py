@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from safetensors.numpy import load_file, save_file
 
+from selfguide.calibration.statistics import SENTENCES_A_DIMENSION, LinearMap, Moments, whitening_map
 from selfguide.errors import SelfguideError, UsageError
-from selfguide.statistics import SENTENCES_A_DIMENSION, LinearMap, Moments, whitening_map
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

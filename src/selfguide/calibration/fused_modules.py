@@ -5,7 +5,7 @@
 A ``Pooling`` that is asked for cls and finds ``cls_token_embeddings`` among the features takes them for it. The first
 ``Dense``, with the identity as its matrix, puts the last layer's [CLS] there. The modules after it are then free to replace
 the tokens by another layer's, weighted by frequency: the second ``Pooling`` joins the [CLS] of the last layer and the weighted
-mean of that layer, both exact. The last ``Dense`` is the calibration (:mod:`selfguide.parted_statistics`).
+mean of that layer, both exact. The last ``Dense`` is the calibration (:mod:`selfguide.calibration.parted_statistics`).
 
 Nothing here depends on what the first token of the other layer looks like, so it holds for every layer and every family.
 """
@@ -21,9 +21,9 @@ from sentence_transformers.base.modules import Dense
 from sentence_transformers.sentence_transformer.modules import Pooling, WordWeights
 from torch import nn
 
+from selfguide.calibration.parted_statistics import STATISTICS_FILE, Statistics
+from selfguide.calibration.statistics import LinearMap
 from selfguide.encoders import with_pooling
-from selfguide.parted_statistics import STATISTICS_FILE, Statistics
-from selfguide.statistics import LinearMap
 
 
 def two_views(encoder: SentenceTransformer, layer: int, words: WordWeights) -> SentenceTransformer:

@@ -20,8 +20,8 @@ from torch import Tensor, nn
 from selfguide import losses
 from selfguide.encoders import backbone, depth, freeze_layer_zero, freeze_unused, input_names
 from selfguide.errors import UsageError
-from selfguide.headed_loss import HeadedLoss, single
 from selfguide.packing import packed
+from selfguide.parts.headed_loss import HeadedLoss, single
 from selfguide.settings import require_types
 from selfguide.views import VIEW_POOLINGS, layer_views, model_inputs, parse_layers
 

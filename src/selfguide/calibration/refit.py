@@ -1,8 +1,9 @@
 """Fitting the calibration of a finished folder again, on more text, without training.
 
-A folder of the methods fused and whitening ends in a linear map that was fitted on text. The folder of fused keeps that text's
-statistics (``calibration.safetensors``, :mod:`selfguide.parted_statistics`), so that new text is merged with the old exactly;
-one of whitening keeps none until it is calibrated for the first time, with the new text alone. Everything but the map stays.
+A folder of the methods fused and whitening ends in a linear map that was fitted on text. The folder of fused keeps
+that text's statistics (``calibration.safetensors``, :mod:`selfguide.calibration.parted_statistics`), so that new text
+is merged with the old exactly; one of whitening keeps none until it is calibrated for the first time, with the new
+text alone. Everything but the map stays.
 """
 
 from __future__ import annotations
@@ -14,19 +15,19 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from selfguide.calibration.parted_statistics import STATISTICS_FILE, Statistics, joined_map, measure, warn_if_few
+from selfguide.calibration.statistics import whitening_map
 from selfguide.configuration import RUN_FILE
 from selfguide.errors import SelfguideError, UsageError
 from selfguide.methods import registry
-from selfguide.parted_statistics import STATISTICS_FILE, Statistics, joined_map, measure, warn_if_few
 from selfguide.reporting import Reporter
-from selfguide.statistics import whitening_map
 from selfguide.text import Sentences, TextOptions, open_text
 
 if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
 
+    from selfguide.calibration.statistics import LinearMap
     from selfguide.methods.base import Method
-    from selfguide.statistics import LinearMap
 
 CAN_BE_CALIBRATED = ("fused", "whitening")
 

@@ -15,12 +15,12 @@ import torch
 from torch import Tensor
 
 from selfguide import losses
-from selfguide.augmentations import DEFAULT_RATES, frame_ids, parse_augmentation
-from selfguide.augmented_encoding import augmented, embedding_layer
-from selfguide.dropout import check_dropout, set_dropout
 from selfguide.encoders import POOLINGS, backbone, freeze_layer_zero, freeze_unused
 from selfguide.errors import UsageError
-from selfguide.headed_loss import HeadedLoss, single
+from selfguide.parts.augmentations import DEFAULT_RATES, frame_ids, parse_augmentation
+from selfguide.parts.augmented_encoding import augmented, embedding_layer
+from selfguide.parts.dropout import check_dropout, set_dropout
+from selfguide.parts.headed_loss import HeadedLoss, single
 from selfguide.settings import require_types
 
 if TYPE_CHECKING:
@@ -90,7 +90,7 @@ class ConsertLoss(HeadedLoss):
 
     Args:
         model: the SentenceTransformer to be tuned, with the pooling to be trained.
-        first, second: the augmentations of the two copies, see :mod:`selfguide.augmentations`.
+        first, second: the augmentations of the two copies, see :mod:`selfguide.parts.augmentations`.
         temperature: τ.
         rates: of the augmentations, by their names.
         dropout: rate of the Transformer's own dropout while training; −1 keeps the encoder's own.

@@ -7,7 +7,7 @@ With u, v the vectors of a batch's premises and hypotheses as they are, and u', 
     loss  = L_ce + α L_con
 
 NT-Xent is the mean over its 2N anchors; the factor 2 makes of it the sum over the two copies' means, which is what the
-published α belongs to. A copy is changed at the embedding layer (:mod:`selfguide.augmentations`), or it is ``adversarial``:
+published α belongs to. A copy is changed at the embedding layer (:mod:`selfguide.parts.augmentations`), or it is ``adversarial``:
 with E the embedding layer's output, each token moves by a step of length ε in the direction that raises L_ce fastest:
 
     E_t ← E_t + ε · g_t / ‖g_t‖,   g = ∂L_ce / ∂E
@@ -27,14 +27,14 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from selfguide import losses
-from selfguide.augmentations import DEFAULT_RATES, frame_ids, parse_augmentation, unchanged
-from selfguide.augmented_encoding import Features, augmented, embed, embedding_layer
-from selfguide.consert_loss import CITATION
-from selfguide.dropout import OWN, set_dropout
 from selfguide.encoders import backbone, freeze_layer_zero
 from selfguide.errors import UsageError
-from selfguide.headed_loss import single
-from selfguide.nli_loss import PairLoss
+from selfguide.parts.augmentations import DEFAULT_RATES, frame_ids, parse_augmentation, unchanged
+from selfguide.parts.augmented_encoding import Features, augmented, embed, embedding_layer
+from selfguide.parts.consert_loss import CITATION
+from selfguide.parts.dropout import OWN, set_dropout
+from selfguide.parts.headed_loss import single
+from selfguide.parts.nli_loss import PairLoss
 
 if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer

@@ -2,7 +2,7 @@
 
 The copy's weights follow the encoder's as a running average, θ_key ← m θ_key + (1 − m) θ, so that keys made some steps ago
 still fit those made now. That gives many more negatives than a batch has sentences. Neither the copy nor the queue has
-gradients, yet both are part of what a resumed run must find again (:meth:`selfguide.headed_loss.HeadedLoss.moving_state`).
+gradients, yet both are part of what a resumed run must find again (:meth:`selfguide.parts.headed_loss.HeadedLoss.moving_state`).
 
 Reference: He et al., Momentum Contrast for Unsupervised Visual Representation Learning, CVPR 2020.
 """

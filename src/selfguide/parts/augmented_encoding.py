@@ -15,9 +15,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from selfguide.augmentations import Augmentation, token_batch
 from selfguide.errors import SelfguideError
 from selfguide.packing import can_pack, layout, packed
+from selfguide.parts.augmentations import Augmentation, token_batch
 
 Features = dict[str, Any]
 Change = Callable[[Tensor], Tensor]
@@ -75,7 +75,7 @@ def augmented(
 ) -> list[Tensor]:
     """Sentence vectors of the batch under each of the augmentations, all from one pass.
 
-    ``frame``: the ids of [CLS], [SEP] and padding (:func:`selfguide.augmentations.frame_ids`).
+    ``frame``: the ids of [CLS], [SEP] and padding (:func:`selfguide.parts.augmentations.frame_ids`).
     """
     width = embedding_width(transformer)
     plain = token_batch(features["input_ids"], features["attention_mask"], frame, width)

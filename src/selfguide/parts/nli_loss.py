@@ -20,10 +20,10 @@ import torch.nn.functional as F
 from sentence_transformers.sentence_transformer.modules import Transformer
 from torch import Tensor, nn
 
-from selfguide.augmented_encoding import Features, embed, stacked
 from selfguide.encoders import backbone, freeze_unused
-from selfguide.headed_loss import HeadedLoss, single
-from selfguide.nli import LABELS
+from selfguide.parts.augmented_encoding import Features, embed, stacked
+from selfguide.parts.headed_loss import HeadedLoss, single
+from selfguide.parts.nli import LABELS
 
 if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer

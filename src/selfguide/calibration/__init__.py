@@ -1,0 +1,1 @@
+"""Statistics of text and of vectors: token frequencies, moments, whitening maps, and re-fitting them later."""
