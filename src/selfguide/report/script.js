@@ -108,6 +108,6 @@
     fromAddress();
   }
 
-  // On paper nothing can be opened.
+  // On paper nothing can be opened; whole configurations as JSON stay on the screen.
   addEventListener("beforeprint", () => document.querySelectorAll("details").forEach((part) => { part.open = true; }));
 })();
