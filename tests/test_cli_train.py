@@ -55,7 +55,7 @@ def test_end_to_end(train: Callable[..., tuple[Outcome, Any]], text_file: Path, 
     assert not np.allclose(selfguide.encode(selfguide.load_encoder(bert, "cls"), toy_sentences(3)), vectors, atol=1e-4)
 
     assert [path.name for path in folder.rglob("*.safetensors")] == ["model.safetensors"]
-    assert {path.suffix for path in folder.rglob("*") if path.is_file()} == {".safetensors", ".json", ".md"}
+    assert {path.suffix for path in folder.rglob("*") if path.is_file()} == {".safetensors", ".json", ".md", ".html"}
     assert {"README.md", "run.json", "modules.json"} <= {path.name for path in folder.iterdir()}
 
     assert record["config"]["text"] == [str(text_file)]

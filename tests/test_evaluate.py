@@ -13,9 +13,9 @@ import pytest
 from conftest import toy_sentences
 
 import selfguide
-from selfguide.encoders import load_encoder, with_pooling
+from selfguide.encoders import POOLINGS, load_encoder, with_pooling
 from selfguide.errors import SelfguideError, UsageError
-from selfguide.evaluation.embedder import embedder, model_digest
+from selfguide.evaluation.embedder import embedder, model_digest, pooled_embedders
 from selfguide.evaluation.evaluate import load_tasks, paired, score_all
 from selfguide.evaluation.protocol import Protocol
 from selfguide.evaluation.results import Evaluation, ScoreFolder, TaskScore, table
@@ -182,6 +182,23 @@ def test_paired_differences_have_the_sign_of_the_scores(bert: Path, pairs_file: 
     found = paired(one, two, rows, protocol, resamples=200)["mine"]
     assert found.difference == pytest.approx(scores[1] - scores[0], abs=1e-6)
     assert 0 < found.p_value <= 1
+
+
+@pytest.mark.parametrize("family", ["bert", "distilbert", "modernbert"])
+def test_poolings_from_one_pass_are_those_of_stock_modules(tiny: Callable[[str], Path], family: str) -> None:
+    model = load_encoder(tiny(family))
+    sentences = [" ".join(toy_sentences(1 + number % 4)) for number in range(30)]
+    passes: list[int] = []
+    model[0].model.register_forward_hook(lambda module, inputs, output: passes.append(1))
+    shared = pooled_embedders(model, POOLINGS)
+    passes.clear()
+    found = [item(sentences) for item in shared]
+    once = len(passes)
+    for item, pooling, vectors in zip(shared, POOLINGS, found, strict=True):
+        plain = embedder(tiny(family), pooling=pooling)
+        assert np.allclose(vectors, plain(sentences), atol=1e-5), pooling
+        assert item.info.digest == plain.info.digest
+    assert once <= len(set(sentences))
 
 
 BAD: dict[str, tuple[Callable[[list[str]], Any], str]] = {

@@ -76,6 +76,7 @@ class RunRecord:
     text: dict[str, Any] = field(default_factory=dict)
     scores: dict[str, float] = field(default_factory=dict)
     dev_curve: list[tuple[int, float]] = field(default_factory=list)
+    loss_curve: list[tuple[int, float]] = field(default_factory=list)
     checkpoint: str = ""
     steps: int = 0
     final_loss: float | None = None

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 MINI = "mini"
 POOLINGS = ("cls", "mean", "max", "last2", "first-last")
 # Poolings over the mean of two layers' tokens: which layers, counted from the end where negative.
-_TWO_LAYERS = {"last2": (-2, -1), "first-last": (1, -1)}
+TWO_LAYERS = {"last2": (-2, -1), "first-last": (1, -1)}
 
 
 def load_encoder(
@@ -122,17 +122,17 @@ def with_pooling(encoder: SentenceTransformer, pooling: str, layer: int | None =
     """The same Transformer with another pooling, of stock modules; the weights are shared, not copied."""
     if pooling not in POOLINGS:
         raise UsageError(f"There is no pooling {pooling!r}; choose one of {', '.join(POOLINGS)}.")
-    if layer is not None and pooling in _TWO_LAYERS:
+    if layer is not None and pooling in TWO_LAYERS:
         raise UsageError(f"pooling {pooling!r} says itself which layers it takes: leave layer={layer} out.")
     transformer = transformer_of(encoder)
     width = int(transformer.get_embedding_dimension())
     modules: list[nn.Module] = [transformer]
-    if pooling in _TWO_LAYERS or layer is not None:
+    if pooling in TWO_LAYERS or layer is not None:
         count = depth(encoder)
-        chosen = parse_layers(_TWO_LAYERS[pooling] if layer is None else layer, count)
+        chosen = parse_layers(TWO_LAYERS[pooling] if layer is None else layer, count)
         transformer.model.config.output_hidden_states = True
         modules.append(_layer_mean(width, count, chosen))
-    modules.append(Pooling(width, pooling_mode="mean" if pooling in _TWO_LAYERS else pooling))
+    modules.append(Pooling(width, pooling_mode="mean" if pooling in TWO_LAYERS else pooling))
     rebuilt = SentenceTransformer(modules=modules, device=str(encoder.device))
     rebuilt.max_seq_length = encoder.max_seq_length
     return rebuilt

@@ -97,7 +97,7 @@ def sentence_vectors(
 
     On a CPU a batch holds a few hundred tokens: more do not fit its caches and gain nothing.
     """
-    batches = _batches(model, sentences, batch_size)
+    batches = token_batches(model, sentences, batch_size)
     vectors: NDArray[np.float32] | None = None
     for batch in batches:
         found = model.encode(
@@ -113,7 +113,7 @@ def sentence_vectors(
     return vectors
 
 
-def _batches(model: SentenceTransformer, sentences: list[str], batch_size: int) -> list[list[int]]:
+def token_batches(model: SentenceTransformer, sentences: list[str], batch_size: int) -> list[list[int]]:
     """Numbers of sentences, a batch each, the longest first."""
     tokenizer = model.tokenizer
     if model.device.type != "cpu" or not callable(tokenizer):  # the stock order, by characters, will do

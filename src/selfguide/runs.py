@@ -17,6 +17,9 @@ from selfguide.errors import SelfguideError
 from selfguide.methods import registry
 from selfguide.modules import is_stock
 from selfguide.prepared_text import check_text, prepare_text
+from selfguide.report.collect import collect_after, collect_before, sample
+from selfguide.report.evidence import RunEvidence
+from selfguide.report.folders import write_run_report
 from selfguide.reporting import Reporter, is_main_process
 from selfguide.run_folder import put_in_place, wait_for_everyone, work_folder
 from selfguide.settings import TrainingSettings
@@ -43,6 +46,7 @@ def train(
     overwrite: bool = False,
     resume: bool = False,
     quiet: bool = False,
+    report: bool = True,
     text_options: TextOptions | None = None,
     **options: Any,
 ) -> SentenceTransformer:
@@ -56,6 +60,7 @@ def train(
         dev: graded pairs (score, sentence, sentence; tab-separated) that choose the best checkpoint.
         overwrite, resume: what to do with what a former run left at ``output``.
         quiet: no notes and no progress bar.
+        report: write ``report.html`` into the folder; it shows up to 200 sentences of the text.
         text_options: how the text is read and cleaned.
         **options: training settings (``epochs``, ``batch_size``, ``learning_rate``, ``seed`` …, see
             :class:`~selfguide.settings.TrainingSettings`) and the method's own (``temperature``, ``stay_close`` …).
@@ -78,7 +83,7 @@ def train(
     )
     given = None if isinstance(encoder, str | Path) else encoder
     reporter = Reporter(quiet=quiet, main_process=is_main_process())
-    tuned, _ = run(config, output, reporter, sentences, given, overwrite=overwrite, resume=resume)
+    tuned, _ = run(config, output, reporter, sentences, given, overwrite=overwrite, resume=resume, report=report)
     return tuned
 
 
@@ -91,6 +96,7 @@ def run(
     *,
     overwrite: bool = False,
     resume: bool = False,
+    report: bool = True,
 ) -> tuple[SentenceTransformer, RunRecord]:
     """Do a run; see :func:`train`. ``sentences`` and ``encoder`` stand in for what the configuration only names."""
     config = config.resolved()
@@ -109,6 +115,9 @@ def run(
         text, record.text = prepare_text(work, sentences, settings, reporter)
         record.seconds["text"] = time.monotonic() - started
         check_text(text, student, settings, reporter, method.few_steps)
+        # The student is tuned in place, so what a report shows of the time before is measured now.
+        measured = report and output is not None and is_main_process()
+        before = collect_before(student, sample(text, seed=settings.seed), reporter) if measured else None
         evaluator = _evaluator(dev_pairs, settings) if dev_pairs else None
         if evaluator is not None:
             record.scores |= _scores_before(student, evaluator)
@@ -116,10 +125,11 @@ def run(
         outcome = method.fit(student, context)
         if evaluator is not None and outcome.best_score is None:  # nothing was tuned, so nothing was scored on the way
             outcome.best_score = float(evaluator(outcome.encoder)[f"dev_{DEV_METRIC}"])
+        evidence = collect_after(before, outcome.encoder, reporter)
         _fill(record, outcome, reporter)
         record.seconds["total"] = time.monotonic() - started
         if output is not None:
-            _finish(outcome.encoder, record, work, Path(output))
+            _finish(outcome.encoder, record, work, Path(output), (evidence, reporter) if report else None)
         return outcome.encoder, record
 
 
@@ -174,6 +184,7 @@ def _fill(record: RunRecord, outcome: TrainingOutcome, reporter: Reporter) -> No
     record.seconds["training"] = outcome.seconds
     record.sentences_per_second = outcome.sentences_per_second
     record.dev_curve = outcome.dev_scores
+    record.loss_curve = outcome.losses
     if outcome.best_score is not None:
         record.scores["after"] = outcome.best_score
     if outcome.best_step is not None:
@@ -188,7 +199,13 @@ def _fill(record: RunRecord, outcome: TrainingOutcome, reporter: Reporter) -> No
     record.finished = time.strftime("%Y-%m-%dT%H:%M:%S%z")
 
 
-def _finish(encoder: SentenceTransformer, record: RunRecord, work: Path, final: Path) -> None:
+def _finish(
+    encoder: SentenceTransformer,
+    record: RunRecord,
+    work: Path,
+    final: Path,
+    report: tuple[RunEvidence | None, Reporter] | None,
+) -> None:
     """Write the folder under a temporary name, then put it in place."""
     from selfguide.cards import model_card
 
@@ -200,6 +217,8 @@ def _finish(encoder: SentenceTransformer, record: RunRecord, work: Path, final: 
         # Whether sentence-transformers alone can load the folder; if not, selfguide.load does.
         facts = {**asdict(record), "stock": is_stock(encoder)}
         (finished / RUN_FILE).write_text(json.dumps(facts, indent=2), encoding="utf-8")
+        if report is not None:
+            write_run_report(finished, *report)
         _keep_curves(work, finished)
         _as_readable_as_any(finished)
         put_in_place(finished, final)

@@ -69,6 +69,8 @@ class TrainingOutcome:
     seconds: float = 0.0
     sentences_per_second: float = 0.0
     final_loss: float | None = None
+    losses: list[tuple[int, float]] = field(default_factory=list)
+    """(step, mean loss over the steps since the last entry)."""
     dev_scores: list[tuple[int, float]] = field(default_factory=list)
     best_step: int | None = None
     best_score: float | None = None
@@ -147,6 +149,7 @@ def _outcome(
     outcome = TrainingOutcome(
         student, steps=trainer.state.global_step, seconds=clock.seconds, final_loss=_last_loss(trainer)
     )
+    outcome.losses = loss_history(trainer.state)
     if clock.seconds > 0:
         outcome.sentences_per_second = clock.sentences / clock.seconds
     if context.dev is not None:
@@ -220,6 +223,11 @@ def dev_history(state: TrainerState) -> list[tuple[int, float]]:
         for name, value in row.items()
         if name.startswith("eval_") and name.endswith(DEV_METRIC)
     ]
+
+
+def loss_history(state: TrainerState) -> list[tuple[int, float]]:
+    """The losses so far, from the trainer's own log."""
+    return [(int(row["step"]), float(row["loss"])) for row in state.log_history if "loss" in row]
 
 
 class _BestKeeper(TrainerCallback):
@@ -405,7 +413,7 @@ def runs_on_cpu(settings: TrainingSettings) -> bool:
 
 def _last_loss(trainer: _Trainer) -> float | None:
     """The last logged mean over steps; for a run too short to have logged one, the last step's own."""
-    logged = [float(row["loss"]) for row in trainer.state.log_history if "loss" in row]
+    logged = loss_history(trainer.state)
     if logged:
-        return logged[-1]
+        return logged[-1][1]
     return float(trainer.last_loss) if trainer.last_loss is not None else None

@@ -160,7 +160,10 @@ def _show(found: Comparison, output: Path, reporter: Reporter) -> None:
     for row in found.summary.rows:
         for warning in row.warnings:
             reporter.note(f"warning of {row.label}: {warning}")
-    reporter.note(f"Tables: {output / 'comparison.md'}, .tex, .csv and .json")
+    from selfguide.report.folders import write_report
+
+    page = write_report(output)
+    reporter.note(f"Tables: {output / 'comparison.md'}, .tex, .csv and .json; the page to look at: {page}")
 
 
 def _seeds(word: str) -> int | list[int]:

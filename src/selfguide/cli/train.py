@@ -46,6 +46,7 @@ def train(
     config: Annotated[Path | None, _setting("Repeat the run of this run.json; other options change it.", _RUN)] = None,
     resume: Annotated[bool, _setting("Go on with an interrupted run at --output.", _RUN)] = False,
     overwrite: Annotated[bool, _setting("Replace what is at --output.", _RUN)] = False,
+    report: Annotated[bool, _setting("Write report.html, which shows up to 200 of the sentences.", _RUN)] = True,
     quiet: shared.Quiet = False,
     epochs: Annotated[float | None, _setting("Passes over the text.")] = None,
     max_steps: Annotated[int | None, _setting("Stop after so many steps.")] = None,
@@ -140,9 +141,9 @@ def train(
     )
     target = output if output is not None else _default_output(wanted)
     reporter = Reporter(quiet=quiet, main_process=is_main_process())
-    _, record = run(wanted, target, reporter, overwrite=overwrite, resume=resume)
+    _, record = run(wanted, target, reporter, overwrite=overwrite, resume=resume, report=report)
     if is_main_process() and not quiet:
-        _summary(record, target)
+        _summary(record, target, report)
 
 
 def _from_command_line(
@@ -173,7 +174,7 @@ def _default_output(config: RunConfig) -> Path:
     return Path(f"{stem or 'text'}-{config.method}")
 
 
-def _summary(record: RunRecord, target: Path) -> None:
+def _summary(record: RunRecord, target: Path, report: bool) -> None:
     rows = {
         "sentences": f"{record.text.get('kept', 0):,}",
         **({"steps": f"{record.steps:,} ({record.sentences_per_second:,.0f} sentences/s)"} if record.steps else {}),
@@ -183,6 +184,8 @@ def _summary(record: RunRecord, target: Path) -> None:
         rows["last loss"] = f"{record.final_loss:.3f}"
     rows |= {f"dev Spearman {name}": f"{100 * score:.2f}" for name, score in record.scores.items()}
     rows |= {"checkpoint": record.checkpoint, "encoder": str(target)}
+    if report:
+        rows["report"] = str(target / "report.html")
     width = max(map(len, rows))
     for name, value in rows.items():  # not a rich table, which would fold or cut a long path
         typer.echo(f"{name:<{width}}  {value}")

@@ -144,7 +144,7 @@ def _trained(job: Job, reporter: Reporter) -> tuple[SentenceTransformer, int]:
         )
         output = job.kept_encoder if job.keep and stage is job.cell.spec.stages[-1] else None
         sentences = read_sentences(job.work / TEXT)
-        encoder, record = run(config, output, reporter, sentences, encoder, overwrite=True)
+        encoder, record = run(config, output, reporter, sentences, encoder, overwrite=True, report=False)
         steps += record.steps
     assert encoder is not None
     return encoder, steps

@@ -130,6 +130,30 @@ def embedder(
     return made
 
 
+def pooled_embedders(
+    encoder: str | Path | SentenceTransformer,
+    poolings: Sequence[str],
+    *,
+    device: str | None = None,
+    batch_size: int = 64,
+    name: str | None = None,
+    reporter: Reporter | None = None,
+) -> list[Embedder]:
+    """An embedder for each of several poolings of one encoder; every sentence goes through the Transformer once."""
+    from selfguide.encoders import load_encoder, with_pooling
+    from selfguide.evaluation.shared_pass import SharedPass
+
+    model = load_encoder(encoder, device=device)
+    shared = SharedPass(model, poolings, batch_size)
+    called = name or (Path(encoder).name if isinstance(encoder, str | Path) else "encoder")
+    made = []
+    for pooling in poolings:
+        pooled = with_pooling(model, pooling)
+        info = EncoderInfo(f"{called} ({pooling})", model_digest(pooled), int(pooled.get_embedding_dimension() or 0))
+        made.append(Embedder(shared.encoder(pooling), info, reporter or Reporter(quiet=True), distrust=False))
+    return made
+
+
 def checked(vectors: Any, sentences: Sequence[str], info: EncoderInfo) -> NDArray[np.float32]:
     """Vectors as float32, or a sentence that says what is wrong with them."""
     if hasattr(vectors, "detach"):  # a tensor, of any framework that has learnt from torch
