@@ -10,7 +10,7 @@ demo: $(STAMP)
 	$(BIN)/selfguide demo
 
 test: check
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n 2 --dist loadfile
 
 check: $(STAMP)
 	$(BIN)/ruff check .

@@ -11,6 +11,8 @@ from typing import Any, NamedTuple
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+# Tiny models gain nothing from threads, and two workers of two threads each would fight over two cores.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import pytest
 
