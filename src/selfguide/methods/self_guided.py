@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING
 
 from selfguide.encoders import with_pooling
 from selfguide.methods.base import TuningMethod
-from selfguide.parts.self_guided_loss import CITATION, SelfGuidedLoss, SelfGuidedOptions
+from selfguide.parts.self_guided_loss import CITATION, SelfGuidedLoss, SelfGuidedOptions, loss_settings
 
 if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
@@ -48,14 +48,4 @@ class SelfGuided(TuningMethod):
         return with_pooling(encoder, self.options.pooling)
 
     def loss(self, student: SentenceTransformer) -> SelfGuidedLoss:
-        options = self.options
-        return SelfGuidedLoss(
-            student,
-            objective=options.objective,
-            temperature=options.temperature,
-            stay_close=options.stay_close,
-            view_pooling=options.view_pooling,
-            layers=options.layers,
-            head_size=options.head_size,
-            freeze_layer_0=options.freeze_layer_0,
-        )
+        return SelfGuidedLoss(student, **loss_settings(self.options))

@@ -32,7 +32,7 @@ from selfguide.packing import packed
 from selfguide.parts.augmented_encoding import embed, stacked
 from selfguide.parts.back_translation import NOT_GIVEN, TranslationSource, check_source, translated_dataset
 from selfguide.parts.headed_loss import single
-from selfguide.parts.self_guided_loss import CITATION, SelfGuidedLoss, SelfGuidedOptions
+from selfguide.parts.self_guided_loss import CITATION, SelfGuidedLoss, SelfGuidedOptions, loss_settings
 
 if TYPE_CHECKING:
     from datasets import Dataset
@@ -119,11 +119,5 @@ class SelfGuidedTranslation(TuningMethod):
         return SelfGuidedTranslationLoss(
             student,
             translation_weight=options.translation_weight,
-            objective=options.objective,
-            temperature=options.temperature,
-            stay_close=options.stay_close,
-            view_pooling=options.view_pooling,
-            layers=options.layers,
-            head_size=options.head_size,
-            freeze_layer_0=options.freeze_layer_0,
+            **loss_settings(options),
         )

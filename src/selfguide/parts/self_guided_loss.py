@@ -73,6 +73,12 @@ class SelfGuidedOptions:
             raise UsageError(f"head_size must be at least 0, got {self.head_size}.")
 
 
+def loss_settings(options: SelfGuidedOptions) -> dict[str, Any]:
+    """What :class:`SelfGuidedLoss` is told of a method's options: all but the student's pooling."""
+    names = ("objective", "temperature", "stay_close", "view_pooling", "layers", "head_size", "freeze_layer_0")
+    return {name: getattr(options, name) for name in names}
+
+
 class SelfGuidedLoss(HeadedLoss):
     """Self-guided contrastive loss (SG, SG-OPT) as an ordinary sentence-transformers loss.
 
