@@ -81,13 +81,16 @@ def run_demo(encoder: str, output: Path, seed: int) -> dict[str, float]:
     _show_neighbours(console, sentences, before["cls"], tuned)
     console.print(
         f"{record.steps} steps at {record.sentences_per_second:.0f} sentences/s, {time.monotonic() - started:.0f} s in all. "
-        f"The encoder is in [bold]{output}[/bold], a plain sentence-transformers folder."
+        f"The encoder is in [bold]{output}[/bold], a plain sentence-transformers folder; [bold]{output}/report.html[/bold] shows "
+        "what changed."
     )
     console.print("\nNext:")
     for line in (
         "selfguide train your-sentences.txt              tune on text of your own",
         f'selfguide similarity "a late train" "the train has a delay" --encoder {output}',
         f"selfguide encode your-sentences.txt --encoder {output} --output vectors.npy",
+        "selfguide eval mini --pooling cls,mean          score any encoder",
+        "selfguide compare your-sentences.txt --methods mean,whitening,simcse,sg-opt",
         "selfguide methods                               what else there is",
     ):
         console.print("  " + line, markup=False)
