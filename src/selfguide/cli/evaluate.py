@@ -150,7 +150,8 @@ def _show(evaluations: list[Evaluation]) -> None:
         console.print(shown)
         return
     headings, rows = table(evaluations)
-    shown = Table("encoder", box=None, padding=(0, 2, 0, 0))
+    shown = Table(box=None, padding=(0, 1, 0, 0))
+    shown.add_column("encoder", no_wrap=True)
     for heading in headings:
         shown.add_column(heading, justify="right")
     best = [max((value for value in column if _counts(value)), default=None) for column in zip(*rows, strict=True)]
