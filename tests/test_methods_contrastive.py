@@ -11,15 +11,15 @@ import numpy as np
 import pytest
 import torch
 from conftest import FAMILIES, toy_sentences
+from resuming import assert_resumes_exactly
 from safetensors.torch import load_file
 from sentence_transformers import SentenceTransformer
 from torch import Tensor
 
 import selfguide
 from selfguide import losses
-from selfguide.configuration import RunConfig
 from selfguide.encoders import backbone, load_encoder, with_pooling
-from selfguide.errors import InterruptedRun, SelfguideError, UsageError
+from selfguide.errors import SelfguideError, UsageError
 from selfguide.methods import registry
 from selfguide.methods.clear import ClearLoss, ClearOptions
 from selfguide.methods.consert import ConsertLoss
@@ -27,8 +27,6 @@ from selfguide.methods.mirror import MirrorLoss
 from selfguide.parts.dropout import highest_dropout
 from selfguide.parts.dropout_contrast import DropoutContrastLoss
 from selfguide.parts.headed_loss import own_parameters
-from selfguide.reporting import Reporter
-from selfguide.runs import run
 
 METHODS = ("simcse", "consert", "mirror", "clear")
 LOSSES: dict[str, Callable[..., Any]] = {
@@ -273,30 +271,8 @@ def test_a_run_writes_a_plain_folder_without_heads_and_repeats(bert: Path, tmp_p
 
 @pytest.mark.parametrize("method", METHODS)
 def test_a_resumed_run_ends_where_the_uninterrupted_one_does(bert: Path, tmp_path: Path, method: str) -> None:
-    """Stopped after a checkpoint, by an exception in the loss: heads, optimiser and all that is drawn must come back."""
-    settings = {"batch_size": 8, "learning_rate": 1e-3, "epochs": 2.0, "device": "cpu", "checkpoint_minutes": 0.0}
-    text = tmp_path / "text.txt"
-    text.write_text("\n".join(toy_sentences(40)), encoding="utf-8")
-    config = RunConfig((str(text),), str(bert), method=method, training=settings)
-    run(config, tmp_path / "whole", Reporter(quiet=True))
-    out = tmp_path / "broken"
     kind = {"simcse": DropoutContrastLoss, "consert": ConsertLoss, "mirror": MirrorLoss, "clear": ClearLoss}[method]
-    calls, forward = [0], kind.forward
-
-    def failing(self: Any, *args: Any, **kwargs: Any) -> Tensor:
-        calls[0] += 1
-        if calls[0] == 5:
-            raise KeyboardInterrupt
-        return forward(self, *args, **kwargs)
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(kind, "forward", failing)
-        with pytest.raises(InterruptedRun):
-            run(config, out, Reporter(quiet=True))
-    assert list(out.with_name("broken.partial").glob("checkpoint-*/complete.json"))
-    run(config, out, Reporter(quiet=True), resume=True)
-    one, other = (load_file(folder / "model.safetensors") for folder in (tmp_path / "whole", out))
-    assert all(torch.equal(one[name], other[name]) for name in one)
+    assert_resumes_exactly(method, kind, bert, tmp_path)
 
 
 def test_published_settings_are_the_defaults() -> None:

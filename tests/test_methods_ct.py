@@ -11,20 +11,19 @@ import numpy as np
 import pytest
 import torch
 from conftest import FAMILIES, toy_sentences
+from resuming import assert_resumes_exactly
 from safetensors.torch import load_file
 from sentence_transformers import SentenceTransformer
 from torch import Tensor
 
 import selfguide
-from selfguide.configuration import RunConfig
 from selfguide.encoders import backbone, load_encoder
-from selfguide.errors import InterruptedRun, UsageError
+from selfguide.errors import UsageError
 from selfguide.methods import registry
 from selfguide.methods.ct import ContrastiveTensionLoss, TensionInBatchLoss, in_batch, tension
 from selfguide.parts.dropout import highest_dropout
 from selfguide.parts.headed_loss import own_parameters
 from selfguide.reporting import Reporter
-from selfguide.runs import run
 from selfguide.settings import TrainingSettings
 from selfguide.training import FitContext
 
@@ -151,27 +150,7 @@ def test_a_run_hands_out_one_plain_encoder_and_repeats(bert: Path, tmp_path: Pat
 
 @pytest.mark.parametrize("method", list(LOSSES))
 def test_a_resumed_run_ends_where_the_uninterrupted_one_does(bert: Path, tmp_path: Path, method: str) -> None:
-    settings = {"batch_size": 8, "learning_rate": 1e-3, "epochs": 2.0, "device": "cpu", "checkpoint_minutes": 0.0}
-    text = tmp_path / "text.txt"
-    text.write_text("\n".join(toy_sentences(40)), encoding="utf-8")
-    config = RunConfig((str(text),), str(bert), method=method, training=settings)
-    run(config, tmp_path / "whole", Reporter(quiet=True))
-    calls, kind = [0], LOSSES[method]
-    forward = kind.forward
-
-    def failing(self: Any, *args: Any, **kwargs: Any) -> Tensor:
-        calls[0] += 1
-        if calls[0] == 5:
-            raise KeyboardInterrupt
-        return forward(self, *args, **kwargs)
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(kind, "forward", failing)
-        with pytest.raises(InterruptedRun):
-            run(config, tmp_path / "broken", Reporter(quiet=True))
-    run(config, tmp_path / "broken", Reporter(quiet=True), resume=True)
-    one, other = (load_file(tmp_path / name / "model.safetensors") for name in ("whole", "broken"))
-    assert all(torch.equal(one[name], other[name]) for name in one)
+    assert_resumes_exactly(method, LOSSES[method], bert, tmp_path)
 
 
 def test_published_settings_are_the_defaults() -> None:

@@ -10,19 +10,18 @@ import numpy as np
 import pytest
 import torch
 from conftest import toy_sentences
+from resuming import assert_resumes_exactly
 from safetensors.torch import load_file
 from sentence_transformers import SentenceTransformer
 from torch import Tensor
 
 import selfguide
-from selfguide.configuration import RunConfig
 from selfguide.encoders import backbone, load_encoder
-from selfguide.errors import InterruptedRun, SelfguideError, UsageError
+from selfguide.errors import SelfguideError, UsageError
 from selfguide.methods import registry
 from selfguide.methods.tsdae import DenoisingLoss, drop_words
 from selfguide.parts.headed_loss import own_parameters
 from selfguide.reporting import Reporter
-from selfguide.runs import run
 from selfguide.settings import TrainingSettings
 from selfguide.training import FitContext
 
@@ -159,26 +158,7 @@ def test_a_run_starts_from_an_encoder_in_memory_and_repeats(bert: Path, tmp_path
 
 
 def test_a_resumed_run_ends_where_the_uninterrupted_one_does(bert: Path, tmp_path: Path) -> None:
-    settings = {"batch_size": 8, "learning_rate": 1e-3, "epochs": 2.0, "device": "cpu", "checkpoint_minutes": 0.0}
-    text = tmp_path / "text.txt"
-    text.write_text("\n".join(toy_sentences(40)), encoding="utf-8")
-    config = RunConfig((str(text),), str(bert), method="tsdae", training=settings)
-    run(config, tmp_path / "whole", Reporter(quiet=True))
-    calls, forward = [0], DenoisingLoss.forward
-
-    def failing(self: Any, *args: Any, **kwargs: Any) -> Tensor:
-        calls[0] += 1
-        if calls[0] == 5:
-            raise KeyboardInterrupt
-        return forward(self, *args, **kwargs)
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(DenoisingLoss, "forward", failing)
-        with pytest.raises(InterruptedRun):
-            run(config, tmp_path / "broken", Reporter(quiet=True))
-    run(config, tmp_path / "broken", Reporter(quiet=True), resume=True)
-    one, other = (load_file(tmp_path / name / "model.safetensors") for name in ("whole", "broken"))
-    assert all(torch.equal(one[name], other[name]) for name in one)
+    assert_resumes_exactly("tsdae", DenoisingLoss, bert, tmp_path)
 
 
 def test_wrong_options_are_refused_in_words() -> None:
