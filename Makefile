@@ -18,7 +18,8 @@ check: $(STAMP)
 	$(BIN)/mypy
 
 bench: $(STAMP)
-	$(BIN)/python -m benchmarks
+	$(BIN)/python -m benchmarks.training_speed --short
+	$(BIN)/python -m benchmarks.encoding_speed --encoders mini --rounds 3 --out benchmarks/results/encoding-speed-short.json
 
 format: $(STAMP)
 	$(BIN)/ruff check --fix .

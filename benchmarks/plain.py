@@ -29,8 +29,11 @@ class PlainSelfGuidance(nn.Module):
 
     def forward(self, sentences: list[str]) -> Tensor:
         features = self.encoder.preprocess(sentences)
+        device = self.head[0].weight.device
         inputs = {
-            name: features[name] for name in ("input_ids", "attention_mask", "token_type_ids") if name in features
+            name: features[name].to(device)
+            for name in ("input_ids", "attention_mask", "token_type_ids")
+            if name in features
         }
         padding = ~inputs["attention_mask"].bool().unsqueeze(-1)
         with torch.no_grad():
@@ -38,14 +41,15 @@ class PlainSelfGuidance(nn.Module):
             views = [state.masked_fill(padding, -1e9).max(dim=1).values for state in states]
         embeddings = F.normalize(self.head(self.student(**inputs).last_hidden_state[:, 0]), dim=-1)
         projected = [F.normalize(self.head(view), dim=-1) for view in views]
-        similarities = torch.stack([torch.exp(embeddings @ view.T / self.temperature) for view in projected], dim=-1)
-        own = torch.eye(len(sentences), dtype=torch.bool, device=embeddings.device)
-        negatives = similarities.masked_fill(own.unsqueeze(-1), 0.0).sum(dim=(1, 2))
-        loss = torch.zeros((), device=embeddings.device)
+        # In logarithms: e^(1/0.01) is more than a float can hold.
+        logits = torch.stack([embeddings @ view.T / self.temperature for view in projected], dim=-1)
+        own = torch.eye(len(sentences), dtype=torch.bool, device=device)
+        negatives = logits.masked_fill(own.unsqueeze(-1), float("-inf")).flatten(1).logsumexp(dim=1)
+        loss = torch.zeros((), device=device)
         for view in range(len(views)):
-            positive = similarities[:, :, view].diagonal()
-            loss = loss - torch.log(positive / (positive + negatives)).mean() / len(views)
-        distance = torch.zeros((), device=embeddings.device)
+            positive = logits[:, :, view].diagonal()
+            loss = loss - (positive - torch.logaddexp(positive, negatives)).mean() / len(views)
+        distance = torch.zeros((), device=device)
         guide = dict(self.guide.named_parameters())
         for name, parameter in self.student.named_parameters():
             distance = distance + ((parameter - guide[name]) ** 2).sum()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import os
 import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -13,6 +14,8 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 # Tiny models gain nothing from threads, and two workers of two threads each would fight over two cores.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+# Nothing that a test keeps may be found by the next run, or by the user's own runs.
+os.environ["SELFGUIDE_CACHE"] = tempfile.mkdtemp(prefix="selfguide-tests-")
 
 import pytest
 

@@ -32,6 +32,11 @@ from selfguide.training import FitContext, fine_tune, latest_checkpoint
 QUICK: dict[str, Any] = {"head_size": 16, "batch_size": 8, "learning_rate": 1e-3, "device": "cpu"}
 
 
+@pytest.fixture(autouse=True)
+def _own_cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SELFGUIDE_CACHE", str(tmp_path_factory.mktemp("cache")))
+
+
 def _weights(folder: Path) -> dict[str, torch.Tensor]:
     return load_file(folder / "model.safetensors")
 
@@ -126,7 +131,7 @@ def _start(out: Path, *words: str) -> subprocess.Popen[bytes]:
 
 def _kill_after(process: subprocess.Popen[bytes], work: Path, step: int) -> None:
     """SIGKILL once a complete checkpoint of at least this step is there."""
-    deadline = time.monotonic() + 120
+    deadline = time.monotonic() + 300  # a busy machine takes its time
     while time.monotonic() < deadline:
         steps = [int(path.parent.name.rpartition("-")[2]) for path in work.glob("checkpoint-*/complete.json")]
         if steps and max(steps) >= step:

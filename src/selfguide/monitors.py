@@ -49,11 +49,17 @@ class CollapseMonitor(TrainerCallback):
         self.warned = False
         self._recent: deque[Tensor] = deque(maxlen=self.window)
         self._first: tuple[float, float] | None = None
-        student.register_forward_hook(self._remember)
+        student.register_forward_hook(self._look)
 
-    def _remember(self, module: Any, inputs: Any, output: dict[str, Tensor]) -> None:
-        if module.training:
-            self._recent.append(output["sentence_embedding"].detach())
+    def remember(self, embeddings: Tensor) -> None:
+        """Take note of a batch."""
+        self._recent.append(embeddings.detach())
+
+    def _look(self, module: Any, inputs: Any, output: dict[str, Tensor]) -> None:
+        # While a GPU records a step nothing is computed; the loss tells what comes out when it is replayed.
+        recording = output["sentence_embedding"].device.type == "cuda" and torch.cuda.is_current_stream_capturing()
+        if module.training and not recording:
+            self.remember(output["sentence_embedding"])
 
     def on_step_end(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
         due = state.global_step % self.every == 0 or state.global_step == self.window

@@ -7,20 +7,28 @@ they leave, and nobody outside needs to know.
 
     with packed(model):
         output = model(input_ids=…, attention_mask=…)      # same shapes, same values at real tokens, zeros at padding
+
+Whoever knows the lengths before the batch goes to a GPU makes the layout there (:func:`layout_of`), since reading them back
+from the device would stop it. Where only the first token of each sentence is asked for ([CLS]), the last layer computes
+nothing else (``firsts``).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
-# Families whose positions can be given from outside and whose attention takes a 4-D mask. The others run padded.
-PACKABLE = ("bert",)
+# Families whose positions can be given from outside and whose attention takes a 4-D mask: each has a test that packed equals
+# padded. The others run padded: DeBERTa's relative positions and ModernBERT's sliding window are made inside, from the row.
+PACKABLE = ("bert", "roberta", "xlm-roberta", "camembert", "electra", "distilbert", "albert", "mpnet")
+# Families built of BERT's own layers, whose last one can be run for the first tokens alone.
+BERT_LAYERS = ("bert", "roberta", "xlm-roberta", "camembert", "electra")
 # Attention grows with the square of a row's length, everything else with the number of tokens: rows stay about this long.
 ROW_TOKENS = 256
 
@@ -28,10 +36,11 @@ ROW_TOKENS = 256
 def can_pack(model: nn.Module) -> bool:
     """Whether a Hugging Face model can run packed."""
     config = getattr(model, "config", None)
-    return getattr(config, "model_type", None) in PACKABLE and getattr(config, "_attn_implementation", "") in (
-        "sdpa",
-        "eager",
-    )
+    return _family(model) in PACKABLE and getattr(config, "_attn_implementation", "") in ("sdpa", "eager")
+
+
+def _family(model: nn.Module) -> str:
+    return str(getattr(getattr(model, "config", None), "model_type", ""))
 
 
 @dataclass(frozen=True)
@@ -46,61 +55,107 @@ class Layout:
     """(rows, length): position of the token within its sentence."""
     sentence: Tensor
     """(rows, length): which sentence a slot belongs to; −1 for the few slots left over."""
+    first: Tensor
+    """(batch,): index of each sentence's first token in the flattened rows."""
+    padded: Tensor
+    """(batch, longest): index of each token in the flattened rows, flushed left; of padding, that of the first token."""
+    real: Tensor
+    """(batch, longest): which of them are tokens and not padding."""
+
+    def to(self, device: torch.device | str, non_blocking: bool = False) -> Layout:
+        """The same layout elsewhere."""
+        return self._each(lambda tensor: tensor.to(device, non_blocking=non_blocking))
+
+    def pin_memory(self, device: Any = None) -> Layout:
+        """The same layout in memory that a GPU can copy from without waiting; a ``DataLoader`` calls it."""
+        return self._each(lambda tensor: tensor.pin_memory())
+
+    def _each(self, change: Any) -> Layout:
+        return replace(self, **{item.name: change(getattr(self, item.name)) for item in fields(self)})
 
 
 def layout(attention_mask: Tensor) -> Layout:
-    """Lay the sentences of a padded batch into rows, the longest first, each into the row with most room."""
+    """Lay the sentences of a padded batch into rows; on a GPU, this waits for the mask to be read back."""
     mask = attention_mask.detach().to("cpu").bool()
-    lengths = mask.sum(dim=1).tolist()
-    rows = max(1, -(-sum(lengths) // max(ROW_TOKENS, *lengths)))
+    starts = mask.long().argmax(dim=1)  # not 0 where the tokenizer pads on the left
+    plan = layout_of(mask.sum(dim=1).tolist(), mask.shape[1], starts.tolist())
+    return plan if attention_mask.device.type == "cpu" else plan.to(attention_mask.device)
+
+
+def layout_of(
+    lengths: Sequence[int],
+    width: int,
+    starts: Sequence[int] | None = None,
+    *,
+    row_tokens: int = 0,
+    even: int = 1,
+    full_rows: bool = False,
+) -> Layout:
+    """Lay sentences of known lengths into rows, the longest first, each into the row with most room.
+
+    Args:
+        lengths: tokens of each sentence.
+        width: of the padded batch that they come from.
+        starts: where each sentence starts in the padded batch; 0 if not given.
+        row_tokens: about how long a row is; ``ROW_TOKENS`` if not given.
+        even: round up the length of the rows and ``longest`` to a multiple, so that few different shapes occur.
+        full_rows: make rows no shorter than ``row_tokens``, for the same reason.
+    """
+    longest = max(lengths)
+    rows = max(1, -(-sum(lengths) // max(row_tokens or ROW_TOKENS, longest)))
     loads = [0] * rows
     placed: list[tuple[int, int]] = [(0, 0)] * len(lengths)
     for number in sorted(range(len(lengths)), key=lambda index: -lengths[index]):
         row = loads.index(min(loads))
         placed[number] = (row, loads[row])
         loads[row] += lengths[number]
-    length = max(loads)
-    positions = torch.zeros(rows, length, dtype=torch.long)
-    sentence = torch.full((rows, length), -1)
-    source, target = [], []
-    for number, (row, start) in enumerate(placed):
-        here = slice(start, start + lengths[number])
-        positions[row, here] = torch.arange(lengths[number])
-        sentence[row, here] = number
-        source.append(mask[number].nonzero().squeeze(1) + number * mask.shape[1])
-        target.append(torch.arange(lengths[number]) + row * length + start)
-    device = attention_mask.device
-    return Layout(*(item.to(device) for item in (torch.cat(source), torch.cat(target), positions, sentence)))
+    length = -(-max(*loads, row_tokens if full_rows else 1) // even) * even
+    counts = torch.tensor(lengths)
+    first = torch.tensor([row * length + start for row, start in placed])
+    steps = torch.arange(-(-longest // even) * even)
+    real = steps < counts.unsqueeze(1)
+    target = (first.unsqueeze(1) + steps)[real]
+    offsets = torch.arange(len(lengths)) * width + (torch.tensor(starts) if starts is not None else 0)
+    numbers = torch.arange(len(lengths)).repeat_interleave(counts)
+    within = steps.expand_as(real)[real]
+    return Layout(
+        source=offsets[numbers] + within,
+        target=target,
+        positions=torch.zeros(rows * length, dtype=torch.long).index_copy(0, target, within).view(rows, length),
+        sentence=torch.full((rows * length,), -1).index_copy(0, target, numbers).view(rows, length),
+        first=first,
+        padded=first.unsqueeze(1) + steps * real,
+        real=real,
+    )
 
 
 @contextmanager
-def packed(*models: nn.Module) -> Iterator[None]:
-    """Inside the block, the given models run packed where they can; the others as ever."""
+def packed(
+    *models: nn.Module, plan: Layout | None = None, firsts: bool = False, gathered: bool = False
+) -> Iterator[None]:
+    """Inside the block, the given models run packed where they can; the others as ever.
+
+    Args:
+        plan: the layout of the one batch that will be run, if it is known.
+        firsts: of the last layer's states only those of first tokens will be read; the others may be zeros.
+        gathered: ids come in rows already; the mask, and what comes out, are (batch, longest) as ``plan`` has it.
+    """
     with ExitStack() as stack:
         for model in models:
             if can_pack(model):
-                stack.enter_context(_packed_forward(model))
+                stack.enter_context(_packed_forward(model, plan, firsts, gathered))
         yield
 
 
 @contextmanager
-def _packed_forward(model: nn.Module) -> Iterator[None]:
+def _packed_forward(model: nn.Module, given: Layout | None, firsts: bool, gathered: bool) -> Iterator[None]:
     plain = model.forward
 
-    def forward(input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor | None = None, **options: Any) -> Any:
-        plan = layout(attention_mask)
-        rows = plan.positions
-        block = plan.sentence.unsqueeze(2) == plan.sentence.unsqueeze(
-            1
-        )  # left-over slots see one another, and nobody else
-        output = plain(
-            input_ids=_gather(input_ids, plan),
-            attention_mask=block.unsqueeze(1),
-            token_type_ids=None if token_type_ids is None else _gather(token_type_ids, plan),
-            position_ids=rows,
-            **options,
-        )
-        shape = attention_mask.shape
+    def forward(attention_mask: Tensor, **inputs: Any) -> Any:
+        plan = given if given is not None else layout(attention_mask)
+        shape = None if gathered else attention_mask.shape
+        with _last_layer_of_firsts(model, plan) if firsts else ExitStack():
+            output = run_rows(model, inputs, plan, plain, gathered)
         output.last_hidden_state = _scatter(output.last_hidden_state, plan, shape)
         if output.hidden_states is not None:
             output.hidden_states = tuple(_scatter(states, plan, shape) for states in output.hidden_states)
@@ -113,13 +168,92 @@ def _packed_forward(model: nn.Module) -> Iterator[None]:
         del model.forward  # the class's own again
 
 
-def _gather(values: Tensor, plan: Layout) -> Tensor:
+def run_rows(
+    model: nn.Module, inputs: dict[str, Any], plan: Layout, forward: Any = None, gathered: bool = False
+) -> Any:
+    """Run a model on the packed rows of a padded batch; the states that come out are laid out as the rows are.
+
+    ``inputs``: what the model takes, less the attention mask. ``forward``: the model's own, where another stands in for it.
+    """
+    tokens = {name: inputs[name] for name in ("input_ids", "token_type_ids") if inputs.get(name) is not None}
+    if not gathered:
+        tokens = {name: gather(values, plan) for name, values in tokens.items()}
+    others = {name: value for name, value in inputs.items() if name not in ("input_ids", "token_type_ids")}
+    return (forward or model)(
+        **tokens,
+        **others,
+        attention_mask=_block_mask(model, plan),
+        position_ids=plan.positions + _first_position(model),
+    )
+
+
+def _block_mask(model: nn.Module, plan: Layout) -> Tensor:
+    """(rows, 1, length, length): a token sees its own sentence; left-over slots see one another, and nobody else."""
+    block = (plan.sentence.unsqueeze(2) == plan.sentence.unsqueeze(1)).unsqueeze(1)
+    if model.config._attn_implementation == "sdpa":  # type: ignore[union-attr]
+        return block
+    # Attention written out in full adds its mask to the scores.
+    scores = torch.zeros(block.shape, dtype=next(model.parameters()).dtype, device=block.device)
+    return scores.masked_fill(~block, torch.finfo(scores.dtype).min)
+
+
+def _first_position(model: nn.Module) -> int:
+    """The position of a sentence's first token: RoBERTa and its relatives count on from the padding's."""
+    embeddings: Any = getattr(model, "embeddings", None)
+    counts_on = _family(model) in ("roberta", "xlm-roberta", "camembert", "mpnet")
+    return int(embeddings.padding_idx) + 1 if counts_on else 0
+
+
+@contextmanager
+def _last_layer_of_firsts(model: nn.Module, plan: Layout) -> Iterator[None]:
+    """Inside the block, BERT's last layer computes the first token of each sentence and leaves zeros elsewhere.
+
+    Its keys and values are still those of all tokens; queries, both dense maps and the feed-forward part are not.
+    """
+    if _family(model) not in BERT_LAYERS:
+        yield
+        return
+    layer: Any = model.encoder.layer[-1]  # type: ignore[union-attr,index]
+
+    def forward(hidden_states: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+        attention = layer.attention.self
+        tokens = hidden_states.flatten(0, 1)
+        own = tokens[plan.first]
+
+        def heads(states: Tensor) -> Tensor:
+            return states.view(len(own), -1, attention.num_attention_heads, attention.attention_head_size).transpose(
+                1, 2
+            )
+
+        context = F.scaled_dot_product_attention(
+            heads(attention.query(own)),
+            heads(attention.key(tokens)[plan.padded]),
+            heads(attention.value(tokens)[plan.padded]),
+            attn_mask=plan.real[:, None, None, :],
+            dropout_p=attention.dropout.p if attention.training else 0.0,
+            scale=attention.scaling,
+        )
+        mixed = layer.attention.output(context.transpose(1, 2).reshape(len(own), -1), own)
+        states = layer.feed_forward_chunk(mixed)
+        return states.new_zeros(tokens.shape).index_copy(0, plan.first, states).view_as(hidden_states)
+
+    layer.forward = forward
+    try:
+        yield
+    finally:
+        del layer.forward
+
+
+def gather(values: Tensor, plan: Layout) -> Tensor:
+    """Values of a padded batch, (batch, tokens), as they lie in the rows; zeros in slots left over."""
     rows = values.new_zeros(plan.positions.numel())
-    rows[plan.target] = values.reshape(-1)[plan.source]
-    return rows.view_as(plan.positions)
+    return rows.index_copy(0, plan.target, values.reshape(-1)[plan.source]).view_as(plan.positions)
 
 
-def _scatter(states: Tensor, plan: Layout, shape: torch.Size) -> Tensor:
+def _scatter(states: Tensor, plan: Layout, shape: torch.Size | None) -> Tensor:
+    """States of the rows laid out as the padded batch of this shape, or, without one, as ``plan.padded`` is."""
     flat = states.reshape(-1, states.shape[-1])
+    if shape is None:
+        return flat[plan.padded] * plan.real.unsqueeze(-1)
     padded = flat.new_zeros(shape[0] * shape[1], states.shape[-1])
     return padded.index_copy(0, plan.source, flat[plan.target]).view(*shape, -1)

@@ -11,19 +11,15 @@ Every tuning method comes here with a student and a loss; nothing below knows wh
 
 from __future__ import annotations
 
-import contextlib
 import json
 import shutil
-import signal
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
-from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 from sentence_transformers import SentenceTransformerTrainer, SentenceTransformerTrainingArguments
 from sentence_transformers.base.evaluation import BaseEvaluator
@@ -33,19 +29,36 @@ from transformers import PrinterCallback, ProgressCallback, TrainerCallback, set
 from selfguide.encoders import load_encoder
 from selfguide.errors import InterruptedRun, SelfguideError, UsageError
 from selfguide.monitors import CollapseMonitor, FiniteLossMonitor
-from selfguide.parts.headed_loss import HeadedLoss, own_parameters
+from selfguide.parts.headed_loss import HeadedLoss, Preparation, own_parameters
 from selfguide.reporting import Reporter
 from selfguide.settings import TrainingSettings
+from selfguide.tokens import LABELS, TokenCollator, tokenise
+from selfguide.training_callbacks import (
+    DEV_METRIC,
+    BestKeeper,
+    ProgressAndCheckpoints,
+    StopOnSignal,
+    dev_history,
+    loss_history,
+)
 
 if TYPE_CHECKING:
     from datasets import Dataset
     from sentence_transformers import SentenceTransformer
-    from transformers import TrainerControl, TrainerState
+
+__all__ = [
+    "COMPLETE",
+    "DEV_METRIC",
+    "FitContext",
+    "Optimisers",
+    "TrainingOutcome",
+    "fine_tune",
+    "latest_checkpoint",
+    "runs_on_cpu",
+]
 
 COMPLETE = "complete.json"
 LOSS_WEIGHTS = "loss.safetensors"
-BEST_WEIGHTS = "best.safetensors"
-DEV_METRIC = "spearman_cosine"
 
 
 @dataclass
@@ -101,15 +114,23 @@ def fine_tune(
     set_seed(settings.seed)
     loss = make_loss(student)
     arguments = _arguments(context)
-    best = _BestKeeper(context.work, settings.patience)
-    stop = _StopOnSignal()
-    clock = _ProgressAndCheckpoints(reporter, settings, context.work)
-    callbacks: list[TrainerCallback] = [clock, stop, FiniteLossMonitor(), CollapseMonitor(student, reporter)]
+    monitor = CollapseMonitor(student, reporter)
+    collator = _prepare(loss, student, context, arguments, monitor)
+    best = BestKeeper(context.work, settings.patience)
+    stop = StopOnSignal()
+    clock = ProgressAndCheckpoints(reporter, settings, context.work)
+    callbacks: list[TrainerCallback] = [clock, stop, FiniteLossMonitor(), monitor]
     if context.dev is not None:
         callbacks.append(best)
     dev = context.dev if finished is None or context.dev is None else _ScoreFinished(context.dev, finished)
     trainer = _Trainer(
-        model=student, args=arguments, train_dataset=context.text, loss=loss, evaluator=dev, callbacks=callbacks
+        model=student,
+        args=arguments,
+        train_dataset=context.text,
+        loss=loss,
+        evaluator=dev,
+        data_collator=collator,
+        callbacks=callbacks,
     )
     trainer.make_optimiser = make_optimiser
     trainer.remove_callback(PrinterCallback)
@@ -125,6 +146,26 @@ def fine_tune(
     if finished is not None:
         outcome.encoder = finished(student).eval()
     return outcome
+
+
+def _prepare(
+    loss: nn.Module,
+    student: SentenceTransformer,
+    context: FitContext,
+    arguments: SentenceTransformerTrainingArguments,
+    monitor: CollapseMonitor,
+) -> TokenCollator | None:
+    """Tokenise ahead, and let the loss make ready what it wants; ``None``: the stock collator tokenises in the loop."""
+    text = tokenise(student, context.text)
+    if not isinstance(loss, HeadedLoss):
+        return TokenCollator(text, lambda features, rows: features) if text is not None else None
+    half = torch.bfloat16 if arguments.bf16 else torch.float16 if arguments.fp16 else None
+    columns = len([name for name in context.text.column_names if name not in LABELS])
+    loss.watch = monitor.remember
+    loss.prepare(
+        Preparation(context.settings, context.work, context.reporter, text, columns, half, resume=context.resume)
+    )
+    return TokenCollator(text, loss.on_host) if text is not None else None
 
 
 class _ScoreFinished(BaseEvaluator):
@@ -143,8 +184,8 @@ def _outcome(
     trainer: _Trainer,
     student: SentenceTransformer,
     context: FitContext,
-    best: _BestKeeper,
-    clock: _ProgressAndCheckpoints,
+    best: BestKeeper,
+    clock: ProgressAndCheckpoints,
 ) -> TrainingOutcome:
     outcome = TrainingOutcome(
         student, steps=trainer.state.global_step, seconds=clock.seconds, final_loss=_last_loss(trainer)
@@ -213,149 +254,6 @@ def latest_checkpoint(work: Path) -> Path | None:
     """The newest checkpoint that was written to its end."""
     complete = [folder for folder in work.glob("checkpoint-*") if (folder / COMPLETE).is_file()]
     return max(complete, key=lambda folder: int(folder.name.rpartition("-")[2]), default=None)
-
-
-def dev_history(state: TrainerState) -> list[tuple[int, float]]:
-    """The dev checks so far, from the trainer's own log, which checkpoints carry along."""
-    return [
-        (int(row["step"]), float(value))
-        for row in state.log_history
-        for name, value in row.items()
-        if name.startswith("eval_") and name.endswith(DEV_METRIC)
-    ]
-
-
-def loss_history(state: TrainerState) -> list[tuple[int, float]]:
-    """The losses so far, from the trainer's own log."""
-    return [(int(row["step"]), float(row["loss"])) for row in state.log_history if "loss" in row]
-
-
-class _BestKeeper(TrainerCallback):
-    """Keep the best weights by the dev pairs on disk; stop when they have not improved for ``patience`` checks.
-
-    It has no state but the trainer's log, so that a resumed run decides as the uninterrupted one would.
-    """
-
-    def __init__(self, work: Path, patience: int) -> None:
-        self.path = work / BEST_WEIGHTS
-        self.patience = patience
-
-    def on_evaluate(
-        self, args: Any, state: TrainerState, control: TrainerControl, model: Any = None, **kwargs: Any
-    ) -> None:
-        scores = [score for _, score in dev_history(state)]
-        *before, latest = scores
-        if not before or latest > max(before):
-            if state.is_world_process_zero:
-                self._save(model, state.global_step, latest)
-        elif self.patience and len(scores) - 1 - scores.index(max(scores)) >= self.patience:
-            control.should_training_stop = True
-
-    def on_step_end(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
-        if state.global_step >= state.max_steps:  # the end is worth a check even between two regular ones
-            control.should_evaluate = True
-
-    def restore(self, student: SentenceTransformer) -> tuple[int, float]:
-        """Put the best weights into the student; returns their step and score."""
-        with safe_open(self.path, framework="pt") as file:
-            note = file.metadata()
-        student.load_state_dict(load_file(self.path, device=str(student.device)), strict=False)
-        return int(note["step"]), float(note["score"])
-
-    def _save(self, model: nn.Module, step: int, score: float) -> None:
-        inner = getattr(model, "module", model)
-        weights = {name: tensor.detach().contiguous().clone() for name, tensor in inner.state_dict().items()}
-        fresh = self.path.with_suffix(".tmp")
-        save_file(weights, fresh, metadata={"step": str(step), "score": repr(score)})
-        fresh.replace(self.path)
-
-
-class _ProgressAndCheckpoints(TrainerCallback):
-    """The live bar, the clock, and a checkpoint every few minutes."""
-
-    def __init__(self, reporter: Reporter, settings: TrainingSettings, work: Path) -> None:
-        self.reporter = reporter
-        self.settings = settings
-        self.work = work
-        self.seconds = 0.0
-        self.sentences = 0
-        self._advance: Callable[[int, str], None] | None = None
-        self._stack = contextlib.ExitStack()
-        self._started = self._saved = time.monotonic()
-        self._loss: float | None = None
-        self._dev: float | None = None
-
-    @contextlib.contextmanager
-    def bar(self) -> Iterator[None]:
-        """Close the bar however training ends."""
-        with self._stack:
-            yield
-
-    def on_train_begin(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
-        self._started = self._saved = time.monotonic()
-        per_step = self._per_step(args)
-        bar = self.reporter.bar("training", state.max_steps * per_step, "sentences")
-        self._advance = self._stack.enter_context(bar)
-        self._advance(state.global_step * per_step, "")
-
-    def on_log(self, args: Any, state: TrainerState, control: TrainerControl, logs: Any = None, **kwargs: Any) -> None:
-        if logs and "loss" in logs:
-            self._loss = float(logs["loss"])
-
-    def on_evaluate(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
-        self._dev = dev_history(state)[-1][1] if dev_history(state) else None
-
-    def on_step_end(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
-        self.sentences += self._per_step(args)
-        self.seconds = time.monotonic() - self._started
-        if self._advance is not None:
-            loss = f"loss {self._loss:.3f}" if self._loss is not None else ""
-            dev = f"  dev {100 * self._dev:.1f}" if self._dev is not None else ""
-            self._advance(self._per_step(args), loss + dev)
-        if (
-            time.monotonic() - self._saved >= 60 * self.settings.checkpoint_minutes
-            and state.global_step < state.max_steps
-        ):
-            control.should_save = True
-            self._saved = time.monotonic()
-
-    @staticmethod
-    def _per_step(args: Any) -> int:
-        return int(args.train_batch_size * args.gradient_accumulation_steps * args.world_size)
-
-
-class _StopOnSignal(TrainerCallback):
-    """The first Ctrl-C (or SIGTERM) ends training after the step in hand, with a checkpoint; a second one ends it at once."""
-
-    def __init__(self) -> None:
-        self.asked = False
-
-    @contextlib.contextmanager
-    def listening(self) -> Iterator[None]:
-        import threading
-
-        if threading.current_thread() is not threading.main_thread():
-            yield
-            return
-        before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-
-        def on_signal(number: int, frame: Any) -> None:
-            self.asked = True
-            for each, handler in before.items():
-                signal.signal(each, handler)
-
-        for number in before:
-            signal.signal(number, on_signal)
-        try:
-            yield
-        finally:
-            for number, handler in before.items():
-                signal.signal(number, handler)
-
-    def on_step_end(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
-        if self.asked:
-            control.should_save = True
-            control.should_training_stop = True
 
 
 def _arguments(context: FitContext) -> SentenceTransformerTrainingArguments:

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from selfguide.errors import SelfguideError, UsageError
+from selfguide.packing import Layout, can_pack, layout, run_rows
 
 VIEW_POOLINGS = ("max", "mean", "cls")
 
@@ -43,11 +44,30 @@ def hidden_states(model: nn.Module, inputs: Mapping[str, Tensor]) -> tuple[Tenso
     return tuple(states)
 
 
-def layer_views(model: nn.Module, inputs: Mapping[str, Tensor], pooling: str, layers: Sequence[int]) -> Tensor:
-    """Views of a batch at the given layers: (batch, len(layers), dim)."""
-    states = hidden_states(model, inputs)
-    mask = inputs["attention_mask"]
-    return torch.stack([pool(states[layer], mask, pooling) for layer in layers], dim=1)
+def layer_views(
+    model: nn.Module,
+    inputs: Mapping[str, Tensor],
+    pooling: str,
+    layers: Sequence[int],
+    plan: Layout | None = None,
+    gathered: bool = False,
+) -> Tensor:
+    """Views of a batch at the given layers: (batch, len(layers), dim).
+
+    A model that can is run packed, and pooled straight from the rows, all layers at once. ``plan``: the batch's layout, if it
+    is known. ``gathered``: the ids come in its rows already.
+    """
+    if not can_pack(model):
+        states = hidden_states(model, inputs)
+        return torch.stack([pool(states[layer], inputs["attention_mask"], pooling) for layer in layers], dim=1)
+    plan = plan if plan is not None else layout(inputs["attention_mask"])
+    tokens = {name: value for name, value in inputs.items() if name != "attention_mask"}
+    output = run_rows(model, {**tokens, "output_hidden_states": True, "return_dict": True}, plan, gathered=gathered)
+    batch, longest = plan.padded.shape
+    rows = torch.stack([output.hidden_states[layer].flatten(0, 1) for layer in layers])
+    by_sentence = rows[:, plan.padded].view(len(layers) * batch, longest, -1)
+    mask = plan.real.repeat(len(layers), 1)
+    return pool(by_sentence, mask, pooling).view(len(layers), batch, -1).transpose(0, 1)
 
 
 def parse_layers(layers: str | int | Sequence[int], depth: int) -> tuple[int, ...]:

@@ -28,8 +28,7 @@ from selfguide import losses
 from selfguide.encoders import with_pooling
 from selfguide.errors import UsageError
 from selfguide.methods.base import TuningMethod
-from selfguide.packing import packed
-from selfguide.parts.augmented_encoding import embed, stacked
+from selfguide.parts.augmented_encoding import Features, embed, stacked
 from selfguide.parts.back_translation import NOT_GIVEN, TranslationSource, check_source, translated_dataset
 from selfguide.parts.headed_loss import single
 from selfguide.parts.self_guided_loss import CITATION, SelfGuidedLoss, SelfGuidedOptions, loss_settings
@@ -57,6 +56,10 @@ class SelfGuidedTranslationOptions(SelfGuidedOptions):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_source(self)
+        if self.gradient_cache:
+            raise UsageError(
+                "gradient_cache is not for sg-opt+bt, which has two contrasts; lower the batch size instead."
+            )
         if not self.translation_weight >= 0:
             raise UsageError(f"translation_weight must be at least 0, got {self.translation_weight}.")
 
@@ -70,6 +73,8 @@ class SelfGuidedTranslationLoss(SelfGuidedLoss):
         **settings: as of :class:`~selfguide.parts.self_guided_loss.SelfGuidedLoss`.
     """
 
+    records_steps = False
+
     def __init__(self, model: SentenceTransformer, translation_weight: float = 1.0, **settings: Any) -> None:
         super().__init__(model, **settings)
         self.translation_weight = translation_weight
@@ -77,15 +82,12 @@ class SelfGuidedTranslationLoss(SelfGuidedLoss):
 
     def forward(self, sentence_features: Iterable[dict[str, Tensor]], labels: Tensor | None = None) -> Tensor:
         self.begin_step()
-        sentences, translations = tuple(sentence_features)
-        with packed(self.guide):
-            views = self._views(sentences)
+        columns: list[Features] = [dict(features) for features in sentence_features]
+        sentences, translations = columns
+        views = self.views(sentences, sentences.pop("plan", None))
         batch = stacked([sentences, translations], padding=self._padding)
         first, second = embed(self.model, self._student, batch)["sentence_embedding"].chunk(2)
-        loss = self.contrast(first, views) + self.translation_weight * self.translation_contrast(first, second)
-        if self.stay_close > 0:
-            loss = loss + self.stay_close * self.distance()
-        return loss
+        return self.whole(first, views) + self.translation_weight * self.translation_contrast(first, second)
 
     def translation_contrast(self, first: Tensor, second: Tensor) -> Tensor:
         """NT-Xent between the vectors of the sentences and of their translations, through the head."""

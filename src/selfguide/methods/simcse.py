@@ -46,6 +46,9 @@ class SimCSEOptions:
     """Leave the embedding layer as it is."""
     pooling: str = "cls"
     """The sentence vector: cls, mean, max, last2 or first-last."""
+    gradient_cache: int = 0
+    """Sentences that go through the encoder at a time, for batches larger than memory; 0: all. The price is a second
+    forward pass."""
 
     def __post_init__(self) -> None:
         require_types(self)
@@ -54,6 +57,8 @@ class SimCSEOptions:
             raise UsageError(f"temperature must be above 0, got {self.temperature}.")
         if self.pooling not in POOLINGS:
             raise UsageError(f"There is no pooling {self.pooling!r}; choose one of {', '.join(POOLINGS)}.")
+        if self.gradient_cache < 0:
+            raise UsageError(f"gradient_cache must be at least 0, got {self.gradient_cache}.")
 
 
 class SimCSE(TuningMethod):
@@ -75,4 +80,5 @@ class SimCSE(TuningMethod):
             head=options.head,
             dropout=options.dropout,
             freeze_layer_0=options.freeze_layer_0,
+            gradient_cache=options.gradient_cache,
         )

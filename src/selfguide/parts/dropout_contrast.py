@@ -21,8 +21,9 @@ from torch import Tensor, nn
 from selfguide import losses
 from selfguide.encoders import backbone, freeze_layer_zero, freeze_unused
 from selfguide.errors import UsageError
-from selfguide.parts.augmented_encoding import embed, twice
+from selfguide.parts.augmented_encoding import Features, embed, twice
 from selfguide.parts.dropout import OWN, highest_dropout, set_dropout
+from selfguide.parts.gradient_cache import cached_embeddings, chunks_of
 from selfguide.parts.headed_loss import HeadedLoss, single
 
 if TYPE_CHECKING:
@@ -46,6 +47,7 @@ class DropoutContrastLoss(HeadedLoss):
         head: pass the vectors through Linear and Tanh before they are compared. The head lives in the loss.
         dropout: rate of every dropout in the Transformer while it is trained; −1 keeps the encoder's own.
         freeze_layer_0: take the embedding layer out of training.
+        gradient_cache: sentences that go through the encoder at a time, for batches larger than memory; 0 for all.
 
     Example::
 
@@ -62,8 +64,10 @@ class DropoutContrastLoss(HeadedLoss):
         head: bool = True,
         dropout: float = OWN,
         freeze_layer_0: bool = False,
+        gradient_cache: int = 0,
     ) -> None:
         super().__init__()
+        self.gradient_cache = gradient_cache
         if not temperature > 0:
             raise UsageError(f"temperature must be above 0, got {temperature}.")
         set_dropout(model, dropout)
@@ -83,9 +87,17 @@ class DropoutContrastLoss(HeadedLoss):
 
     def forward(self, sentence_features: Iterable[dict[str, Tensor]], labels: Tensor | None = None) -> Tensor:
         self.begin_step()
-        batch = twice(next(iter(sentence_features)))
-        vectors = embed(self.model, self._transformers[0], batch)["sentence_embedding"]
-        return self.contrast(vectors)
+        features = next(iter(sentence_features))
+        if self.gradient_cache and torch.is_grad_enabled():
+            pairs = cached_embeddings(self._pairs, chunks_of(features, self.gradient_cache))
+        else:
+            pairs = self._pairs(features)
+        return self.contrast(torch.cat(pairs.unbind(dim=1)))
+
+    def _pairs(self, features: Features) -> Tensor:
+        """Both vectors of each sentence, (batch, 2, dim)."""
+        vectors = embed(self.model, self._transformers[0], twice(features))["sentence_embedding"]
+        return torch.stack(vectors.chunk(2), dim=1)
 
     def contrast(self, vectors: Tensor) -> Tensor:
         """The loss on 2N vectors, the second N of them the second versions of the first N."""

@@ -1,13 +1,40 @@
 """Losses that train weights of their own beside the model's: a projection head, a decoder, a second encoder.
 
 The trainer knows the model; what else a loss trains needs care in three places, and all of it is here or in
-:mod:`selfguide.training`: old gradients, distribution, and checkpoints.
+:mod:`selfguide.training`: old gradients, distribution, and checkpoints. A loss may also make things ready, once before a run
+(:meth:`HeadedLoss.prepare`) and for each batch before it goes to the device (:meth:`HeadedLoss.on_host`).
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
 import torch
 from torch import Tensor, nn
+
+from selfguide.errors import UsageError
+from selfguide.reporting import Reporter
+from selfguide.settings import TrainingSettings
+from selfguide.tokens import TokenisedText
+
+
+@dataclass(frozen=True)
+class Preparation:
+    """What a loss may know of the run before it begins."""
+
+    settings: TrainingSettings
+    work: Path
+    reporter: Reporter
+    text: TokenisedText | None = None
+    """The text as tokens, where they are made ahead."""
+    columns: int = 1
+    """Columns of text in the dataset."""
+    half: torch.dtype | None = None
+    """The type that the encoder runs in by autocast; ``None``: that of its weights."""
+    resume: bool = False
 
 
 def own_parameters(loss: nn.Module) -> dict[str, nn.Parameter]:
@@ -28,6 +55,21 @@ class HeadedLoss(nn.Module):
     """
 
     model: nn.Module
+    gradient_cache: int = 0
+    """Sentences that go through the encoder at a time (:mod:`selfguide.parts.gradient_cache`); 0: all. For losses that
+    can take their batch in chunks."""
+    watch: Callable[[Tensor], None] | None = None
+    """Told the embeddings of a step where the model's own hooks are not run."""
+    _trained: tuple[list[nn.Parameter], list[nn.Parameter]] | None = None
+
+    def prepare(self, run: Preparation) -> None:
+        """Make ready what a run needs, before it begins."""
+        if self.gradient_cache and torch.distributed.is_available() and torch.distributed.is_initialized():
+            raise UsageError("gradient_cache works in one process; leave it out of a distributed run.")
+
+    def on_host(self, features: dict[str, Any], rows: list[int]) -> dict[str, Any]:
+        """Add to a batch what can be made before it goes to the device; ``rows``: of the tokenised text."""
+        return features
 
     def begin_step(self) -> None:
         """Clear the own weights' gradients whenever the model's have been cleared.
@@ -37,8 +79,12 @@ class HeadedLoss(nn.Module):
         """
         if not self.training:
             return
-        if all(parameter.grad is None for parameter in self.model.parameters() if parameter.requires_grad):
-            for parameter in own_parameters(self).values():
+        if self._trained is None:  # walking through the modules takes longer than a step should wait
+            of_model = [parameter for parameter in self.model.parameters() if parameter.requires_grad]
+            self._trained = (of_model, list(own_parameters(self).values()))
+        of_model, own = self._trained
+        if all(parameter.grad is None for parameter in of_model):
+            for parameter in own:
                 parameter.grad = None
 
     def moving_state(self) -> dict[str, Tensor]:

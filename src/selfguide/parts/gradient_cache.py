@@ -1,0 +1,59 @@
+"""Gradient caching: a contrastive batch larger than memory, at the price of a second forward pass.
+
+A contrast needs the vectors of all sentences of a batch at once, but not all that was computed on the way to them. So the
+batch goes through the encoder in chunks without keeping anything; the loss is computed on the vectors; and when its gradient
+in the vectors is known, each chunk goes through again, with the same draws of dropout, and carries its share of the gradient
+on to the weights. Loss and gradients are those of the whole batch; memory is that of one chunk.
+
+Reference: Gao, Zhang, Han and Callan, Scaling Deep Contrastive Learning Batch Size under Memory Limited Setup, RepL4NLP 2021.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+Features = dict[str, Any]
+
+
+def chunks_of(features: Mapping[str, Any], size: int) -> list[Features]:
+    """A batch cut into batches of at most ``size`` sentences."""
+    count = len(features["input_ids"])
+    return [
+        {name: value[start : start + size] if isinstance(value, Tensor) else value for name, value in features.items()}
+        for start in range(0, count, size)
+    ]
+
+
+def cached_embeddings(embed: Callable[[Features], Tensor], chunks: Sequence[Features]) -> Tensor:
+    """The vectors of all chunks below one another; their gradient reaches the weights by a second pass over each chunk."""
+    device = chunks[0]["input_ids"].device
+    states, found = [], []
+    with torch.no_grad():
+        for chunk in chunks:
+            states.append(_random_state(device))
+            found.append(embed(dict(chunk)))
+    vectors = torch.cat(found).requires_grad_()
+
+    def pass_on(gradient: Tensor) -> None:
+        shares = gradient.split([len(part) for part in found])
+        for chunk, state, share in zip(chunks, states, shares, strict=True):
+            with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []), torch.enable_grad():
+                _restore(state, device)
+                embed(dict(chunk)).backward(share)
+
+    vectors.register_hook(pass_on)
+    return vectors
+
+
+def _random_state(device: torch.device) -> tuple[Tensor, Tensor | None]:
+    return torch.get_rng_state(), torch.cuda.get_rng_state(device) if device.type == "cuda" else None
+
+
+def _restore(state: tuple[Tensor, Tensor | None], device: torch.device) -> None:
+    torch.set_rng_state(state[0])
+    if state[1] is not None:
+        torch.cuda.set_rng_state(state[1], device)
