@@ -117,7 +117,7 @@ def test_a_failure_midway_leaves_what_was_there(
     ending: str,
     error: BaseException,
 ) -> None:
-    def vectors(model: object, sentences: list[str], batch_size: int, normalise: bool) -> NDArray[np.float32]:
+    def vectors(model: object, sentences: list[str], *options: object) -> NDArray[np.float32]:
         if "the last line" in sentences:
             raise error
         return np.zeros((len(sentences), 32), dtype=np.float32)
@@ -169,6 +169,7 @@ def test_unusable_outputs(
         (("--max-length", "2"), "at least 3"),
         (("--batch-size", "0"), "--batch-size"),
         (("--batch-size", "many"), "--batch-size"),
+        (("--backend", "tensorrt"), "torch, bf16, onnx, int8"),
         (("--tempreature", "1"), "--tempreature"),
         (("--column", "body"), "column=body"),
     ],

@@ -211,20 +211,9 @@ def _of_sentence_transformer(
 
 def model_digest(model: SentenceTransformer) -> str:
     """A short hash of everything that decides a model's vectors: weights, modules, length limit, vocabulary."""
-    import torch
+    from selfguide.backends import digest
 
-    parts: list[Any] = [repr(model), str(model.max_seq_length)]
-    tokenizer: Any = getattr(model, "tokenizer", None)
-    if hasattr(tokenizer, "get_vocab"):
-        parts.append(str(sorted(tokenizer.get_vocab().items())))
-    for module in model:
-        config = getattr(module, "get_config_dict", None)
-        parts.append(str(sorted(config().items(), key=str)) if callable(config) else "")
-    for key, tensor in sorted(model.state_dict().items()):
-        if ".pooler." in key:  # no vector depends on it, and where a folder has none it starts at random
-            continue
-        parts += [key, tensor.detach().cpu().contiguous().view(torch.uint8).numpy() if tensor.numel() else ""]
-    return _digest(parts)
+    return digest.model_digest(model)
 
 
 def _digest(parts: Iterable[Any]) -> str:

@@ -1,0 +1,121 @@
+"""Vectors to a file: ``.npy``, ``.parquet`` or ``.jsonl``, written as they come; the name appears when all is well."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Protocol
+
+import numpy as np
+
+from selfguide.errors import SelfguideError, UsageError
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+FORMATS = (".npy", ".parquet", ".jsonl")
+
+
+class Writer(Protocol):
+    """What takes chunks of sentences and their vectors."""
+
+    def write(self, sentences: list[str], vectors: NDArray[np.float32]) -> None: ...
+    def close(self) -> None: ...
+
+
+@contextmanager
+def vector_file(output: Path | IO[str], width: int) -> Iterator[Writer]:
+    """A writer whose file appears under its name only when all went well."""
+    if not isinstance(output, Path):
+        yield _JsonLines(output)
+        return
+    if output.suffix not in FORMATS:
+        raise UsageError(f"{output} ends in {output.suffix or 'nothing'}; selfguide writes {', '.join(FORMATS)}.")
+    if output.is_dir():
+        raise UsageError(f"{output} is a folder; name a file in it, such as {output / 'vectors.npy'}.")
+    fresh = output.with_name(f".{output.name}.{os.getpid()}.tmp")
+    try:
+        if output.suffix == ".jsonl":
+            with fresh.open("w", encoding="utf-8") as file:
+                yield _JsonLines(file)
+        else:
+            writer: Writer = _Npy(fresh, width) if output.suffix == ".npy" else _Parquet(fresh, width)
+            try:
+                yield writer
+            except BaseException:
+                with suppress(Exception):  # the file is given up: what went wrong first is what to report
+                    writer.close()
+                raise
+            writer.close()
+        fresh.replace(output)
+    except OSError as error:
+        raise SelfguideError(f"{output} cannot be written: {error.strerror or error}.") from None
+    finally:
+        with suppress(OSError):  # a folder that is none cannot be cleared up in either
+            fresh.unlink(missing_ok=True)
+
+
+class _Npy:
+    """A ``.npy`` file whose number of rows is filled in at the end; the header is padded, so its length does not change."""
+
+    def __init__(self, path: Path, width: int) -> None:
+        self.file = path.open("wb")
+        self.width = width
+        self.rows = 0
+        self._header()
+
+    def _header(self) -> None:
+        description = {"descr": "<f4", "fortran_order": False, "shape": (self.rows, self.width)}
+        # numpy pads the header to a multiple of 64 bytes with room for a growing first axis.
+        np.lib.format.write_array_header_1_0(self.file, description)
+
+    def write(self, sentences: list[str], vectors: NDArray[np.float32]) -> None:
+        self.file.write(np.ascontiguousarray(vectors, dtype="<f4").tobytes())
+        self.rows += len(vectors)
+
+    def close(self) -> None:
+        body = self.file.tell()
+        self.file.seek(0)
+        self._header()
+        expected = body - self.rows * self.width * 4
+        if self.file.tell() != expected:  # would need a header that outgrew its padding
+            raise SelfguideError("The .npy header does not fit; write .parquet instead.")
+        self.file.close()
+
+
+class _Parquet:
+    """Columns ``sentence`` and ``embedding`` (a list of float32)."""
+
+    def __init__(self, path: Path, width: int) -> None:
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        self.pa = pa
+        self.width = width
+        self.schema = pa.schema([("sentence", pa.string()), ("embedding", pa.list_(pa.float32(), width))])
+        self.file = pq.ParquetWriter(str(path), self.schema)
+
+    def write(self, sentences: list[str], vectors: NDArray[np.float32]) -> None:
+        flat = self.pa.array(vectors.reshape(-1), type=self.pa.float32())
+        lists = self.pa.FixedSizeListArray.from_arrays(flat, self.width)
+        self.file.write_table(self.pa.table([self.pa.array(sentences), lists], schema=self.schema))
+
+    def close(self) -> None:
+        self.file.close()
+
+
+class _JsonLines:
+    """One object a line: ``{"sentence": …, "embedding": […]}``."""
+
+    def __init__(self, file: IO[str]) -> None:
+        self.file = file
+
+    def write(self, sentences: list[str], vectors: NDArray[np.float32]) -> None:
+        for sentence, vector in zip(sentences, vectors.tolist(), strict=True):
+            self.file.write(json.dumps({"sentence": sentence, "embedding": vector}, ensure_ascii=False) + "\n")
+
+    def close(self) -> None:
+        self.file.flush()
