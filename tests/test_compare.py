@@ -568,3 +568,25 @@ def test_the_time_left_is_told_by_finished_cells() -> None:
     assert seconds_left(cells, [known, trained], 100, 2) == pytest.approx(22.0)  # no less than the longest
     assert [each.steps(100) for each in cells] == [10, 40]
     assert Cell(parse_specs("simcse:batch_size=32:epochs=2")[0], 1, 0).steps(100) == 7
+
+
+def test_a_chain_goes_on_from_the_kept_encoder_of_its_first_stage(
+    bert: Path, text_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given: dict[str, Any] = {"seeds": [3], "tasks": "demo-dev", "settings": ["max_steps=3", "batch_size=4"]}
+    given["settings"].append("simcse.learning_rate=0.001")
+    apart = selfguide.compare(bert, text_file, "simcse+whitening", **given)
+    out = tmp_path / "out"
+    first = selfguide.compare(bert, text_file, "simcse", **given, output=out, keep=True)
+    from selfguide.methods.simcse import SimCSE
+
+    monkeypatch.setattr(SimCSE, "fit", lambda *_: pytest.fail("the first stage was trained again"))
+    chain = selfguide.compare(bert, text_file, "simcse,simcse+whitening", **given, output=out, keep=True)
+    record, alone = chain.records[1], apart.records[0]
+    assert (record.begun_by, alone.begun_by, first.records[0].begun_by) == ("simcse", None, None)
+    assert record.steps == alone.steps == 3
+    assert record.scores[0].value == pytest.approx(alone.scores[0].value, abs=1e-6)
+    # Another seed has nothing to go on from.
+    monkeypatch.undo()
+    other = selfguide.compare(bert, text_file, "simcse+whitening", **given | {"seeds": [4]}, output=out, keep=True)
+    assert other.records[0].begun_by is None

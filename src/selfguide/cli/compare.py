@@ -112,7 +112,7 @@ def compare(
         encoder,
         text_of_sources(text, Places(data, protocol.text, allow_partial, not offline), options),
         methods,
-        _seeds(seeds),
+        seeds_named(seeds),
         tasks or ("" if pairs else "demo"),
         pairs=pairs or (),
         dev=dev,
@@ -128,7 +128,7 @@ def compare(
         download=not offline,
         device=device,
         batch_size=batch_size,
-        command=_command(sys.argv[1:]),
+        command=command_typed(sys.argv[1:]),
         quiet=quiet,
     )
     _show(found, output, reporter)
@@ -166,7 +166,7 @@ def _show(found: Comparison, output: Path, reporter: Reporter) -> None:
     reporter.note(f"Tables: {output / 'comparison.md'}, .tex, .csv and .json; the page to look at: {page}")
 
 
-def _seeds(word: str) -> int | list[int]:
+def seeds_named(word: str) -> int | list[int]:
     """``3`` is a number of seeds, ``1,2,5`` are seeds."""
     try:
         numbers = [int(piece) for piece in word.split(",") if piece.strip()]
@@ -175,7 +175,7 @@ def _seeds(word: str) -> int | list[int]:
     return numbers if "," in word or not numbers else numbers[0]
 
 
-def _command(words: list[str]) -> str:
+def command_typed(words: list[str]) -> str:
     """The command as anyone would type it: where the data and the results lie is the machine's own business."""
     own = ("--data", "--output", "-o")
     kept, skip = [], False

@@ -105,6 +105,8 @@ class CellRecord:
     steps: int = 0
     seconds: dict[str, float] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
+    begun_by: str | None = None
+    """The row whose kept encoder this one went on from; its steps are counted here, its seconds are not."""
     device: str = ""
     threads: int = 0
     versions: dict[str, str] = field(default_factory=dict)
@@ -131,7 +133,8 @@ class CellRecord:
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> CellRecord:
         """Back from :meth:`to_dict` and JSON."""
-        known = {item.name: values[item.name] for item in fields(cls)}
+        known = {item.name: values[item.name] for item in fields(cls) if item.name != "begun_by"}
+        known["begun_by"] = values.get("begun_by")  # younger than the other fields
         known["scores"] = tuple(TaskScore.from_dict(score) for score in values["scores"])
         known |= {name: tuple(values[name]) for name in ("stages", "warnings")}
         return cls(**known | {"setting": Setting.from_dict(values["setting"])})
@@ -170,6 +173,11 @@ class CellFolder:
         if not records:
             raise SelfguideError(f"There are no cells in {self.folder}: name the --output of a comparison.")
         return sorted(records, key=lambda record: (record.order, record.label, record.seed or 0))
+
+    def finished(self) -> list[tuple[CellRecord, str]]:
+        """Every cell that has scores, with the stem of its file."""
+        found = [(_read(path), path.stem) for path in sorted(self.folder.glob("*.json"))]
+        return [(record, stem) for record, stem in found if record.error is None]
 
     def _path(self, cell: Cell) -> Path:
         return self.folder / f"{cell.stem}.json"

@@ -15,14 +15,36 @@ from collections.abc import Generator, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Generic, Protocol, TypeVar
 
 from selfguide.comparison.cells import CellFolder, CellRecord
-from selfguide.comparison.worker import Job, failed, run_cell
+from selfguide.comparison.worker import Job, run_cell
 from selfguide.errors import UsageError
 from selfguide.reporting import Reporter
 
 _THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "RAYON_NUM_THREADS")
 _GRACE = 10.0  # seconds that a stopped process has to clean up after itself
+Record = TypeVar("Record")
+_Made = TypeVar("_Made", covariant=True)
+
+
+class Apart(Protocol[_Made]):
+    """A job that can run in a process of its own: ``python -m MODULE FILE``, the pickled job being in the file."""
+
+    @property
+    def module(self) -> str: ...
+    @property
+    def stem(self) -> str: ...
+    @property
+    def work(self) -> Path: ...
+    def drop(self) -> None:
+        """Take away what a former run left."""
+
+    def find(self) -> _Made | None:
+        """What the process left."""
+
+    def lost(self, reason: str) -> _Made:
+        """The record of a job whose process left nothing, kept as one that failed."""
 
 
 def cores() -> int:
@@ -75,18 +97,19 @@ def run_jobs(jobs: Sequence[Job], side_by_side: int) -> Generator[CellRecord, No
         for job in jobs:
             yield run_cell(job)
         return
-    yield from _in_processes(list(jobs), side_by_side)
+    yield from in_processes(jobs, side_by_side)
 
 
 @dataclass(frozen=True)
-class _Running:
-    job: Job
+class _Running(Generic[Record]):
+    job: Apart[Record]
     process: subprocess.Popen[bytes]
     log: Path
 
 
-def _in_processes(waiting: list[Job], side_by_side: int) -> Iterator[CellRecord]:
-    running: list[_Running] = []
+def in_processes(jobs: Sequence[Apart[Record]], side_by_side: int) -> Iterator[Record]:
+    """Each job's record as it is done, every job in a process of its own."""
+    waiting, running = list(jobs), list[_Running[Record]]()
     try:
         while waiting or running:
             while waiting and len(running) < side_by_side:
@@ -101,9 +124,9 @@ def _in_processes(waiting: list[Job], side_by_side: int) -> Iterator[CellRecord]
         _stop(running)
 
 
-def _started(job: Job, threads: int) -> _Running:
-    CellFolder(job.output).drop(job.cell)  # so that what is there afterwards is this process's own
-    file, log = (job.work / f"{job.cell.stem}.{kind}" for kind in ("job", "log"))
+def _started(job: Apart[Record], threads: int) -> _Running[Record]:
+    job.drop()  # so that what is there afterwards is this process's own
+    file, log = (job.work / f"{job.stem}.{kind}" for kind in ("job", "log"))
     file.write_bytes(pickle.dumps(job))
     environment = dict(os.environ)
     for name in _THREADS:
@@ -111,7 +134,7 @@ def _started(job: Job, threads: int) -> _Running:
         environment[name] = str(min(threads, int(given)) if given.isdigit() and int(given) else threads)
     with log.open("wb") as errors:
         process = subprocess.Popen(
-            [sys.executable, "-m", "selfguide.comparison.worker", str(file)],
+            [sys.executable, "-m", job.module, str(file)],
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             stderr=errors,
@@ -121,10 +144,10 @@ def _started(job: Job, threads: int) -> _Running:
     return _Running(job, process, log)
 
 
-def _record(ended: _Running) -> CellRecord:
-    """What the process left: the cell's file, or nothing, and then the log may tell."""
+def _record(ended: _Running[Record]) -> Record:
+    """What the process left: its file, or nothing, and then the log may tell."""
     _close(ended.process)
-    found = CellFolder(ended.job.output).find(ended.job.cell)
+    found = ended.job.find()
     if found is not None:
         return found
     code = ended.process.returncode
@@ -133,12 +156,10 @@ def _record(ended: _Running) -> CellRecord:
         reason = f"its process was ended by signal {-code}" + (": is there too little memory?" if code == -9 else "")
     else:
         reason = f"its process ended with code {code}" + (f": {told}" if told else "")
-    record = failed(ended.job, reason)
-    CellFolder(ended.job.output).keep(ended.job.cell, record)
-    return record
+    return ended.job.lost(reason)
 
 
-def _stop(running: list[_Running]) -> None:
+def _stop(running: Sequence[_Running[Record]]) -> None:
     for each in running:
         each.process.terminate()
     until = time.monotonic() + _GRACE

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from selfguide.comparison.cells import Cell, CellFolder, CellRecord, Setting
+from selfguide.comparison.reuse import ENCODERS, Begun, begun
 from selfguide.comparison.texts import read_sentences
 from selfguide.errors import InterruptedRun, SelfguideError
 from selfguide.evaluation.protocol import Protocol
@@ -55,7 +56,31 @@ class Job:
     @property
     def kept_encoder(self) -> Path:
         """Where the finished encoder goes, if it is kept."""
-        return self.output / "encoders" / self.cell.stem
+        return self.output / ENCODERS / self.cell.stem
+
+    @property
+    def module(self) -> str:
+        """What runs it in a process of its own."""
+        return "selfguide.comparison.worker"
+
+    @property
+    def stem(self) -> str:
+        """For file names."""
+        return self.cell.stem
+
+    def drop(self) -> None:
+        """Take away what a former run left of the cell."""
+        CellFolder(self.output).drop(self.cell)
+
+    def find(self) -> CellRecord | None:
+        """What is kept of the cell."""
+        return CellFolder(self.output).find(self.cell)
+
+    def lost(self, reason: str) -> CellRecord:
+        """The record of a cell whose process left nothing."""
+        record = failed(self, reason)
+        CellFolder(self.output).keep(self.cell, record)
+        return record
 
 
 def run_cell(job: Job) -> CellRecord:
@@ -99,7 +124,8 @@ def _scored(job: Job, reporter: Reporter) -> CellRecord:
 
     rows: Rows = pickle.loads((job.work / ROWS).read_bytes())
     began = time.monotonic()
-    encoder, steps = _trained(job, reporter)
+    before = begun(job.cell, job.setting, job.output) if job.keep else None
+    encoder, steps = _trained(job, before, reporter)
     trained = time.monotonic()
     vectors = embedder(encoder, batch_size=job.batch_size, name=job.cell.spec.label, reporter=reporter)
     found = score_all(vectors, rows.tasks, rows.protocol, reporter)
@@ -113,6 +139,7 @@ def _scored(job: Job, reporter: Reporter) -> CellRecord:
         steps=steps,
         seconds={"train": round(trained - began, 2), "evaluate": round(time.monotonic() - trained, 2)},
         warnings=tuple(dict.fromkeys(reporter.warnings)),
+        begun_by=before.label if before else None,
         device=str(encoder.device),
         threads=torch.get_num_threads(),
         versions=versions("scipy", "scikit-learn"),
@@ -121,18 +148,20 @@ def _scored(job: Job, reporter: Reporter) -> CellRecord:
     )
 
 
-def _trained(job: Job, reporter: Reporter) -> tuple[SentenceTransformer, int]:
+def _trained(job: Job, before: Begun | None, reporter: Reporter) -> tuple[SentenceTransformer, int]:
     """The encoder after the last stage, and the steps of all stages."""
     from selfguide.configuration import RunConfig
-    from selfguide.encoders import load_encoder
+    from selfguide.encoders import load, load_encoder
     from selfguide.runs import GIVEN_ENCODER, run
 
     encoder: SentenceTransformer | None = None
     device = None if job.device == "auto" else job.device
     if not job.encoder:
         encoder = load_encoder(job.work / ENCODER, device=device)
-    steps = 0
-    for stage in job.cell.spec.stages:
+    steps, done = 0, 0
+    if before is not None:
+        encoder, steps, done = load(before.folder, device=device), before.steps, before.stages
+    for stage in job.cell.spec.stages[done:]:
         seed = {} if job.cell.seed is None else {"seed": job.cell.seed}
         config = RunConfig(
             text=job.setting.text,
