@@ -20,10 +20,21 @@ if TYPE_CHECKING:
     from selfguide.evaluation.evaluate import evaluate
     from selfguide.methods.self_guided import SelfGuidedLoss
     from selfguide.runs import train
+    from selfguide.studies.run import study
 
 __version__ = "0.1.0"
 
-__all__ = ["SelfGuidedLoss", "SelfguideError", "compare", "encode", "evaluate", "load", "load_encoder", "train"]
+__all__ = [
+    "SelfGuidedLoss",
+    "SelfguideError",
+    "compare",
+    "encode",
+    "evaluate",
+    "load",
+    "load_encoder",
+    "study",
+    "train",
+]
 
 _WHERE = {
     "SelfGuidedLoss": "selfguide.methods.self_guided",
@@ -33,6 +44,7 @@ _WHERE = {
     "evaluate": "selfguide.evaluation.evaluate",
     "load": "selfguide.encoders",
     "load_encoder": "selfguide.encoders",
+    "study": "selfguide.studies.run",
     "train": "selfguide.runs",
 }
 

@@ -18,6 +18,7 @@ from selfguide.cli.methods import methods
 from selfguide.cli.probe import probe
 from selfguide.cli.report import report
 from selfguide.cli.similarity import similarity
+from selfguide.cli.study import study
 from selfguide.cli.train import train
 from selfguide.errors import SelfguideError
 
@@ -52,6 +53,7 @@ app.command()(encode)
 app.command()(similarity)
 app.command("eval")(evaluate)
 app.command()(compare)
+app.command()(study)
 app.command()(probe)
 app.command()(report)
 app.command()(methods)

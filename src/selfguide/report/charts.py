@@ -26,11 +26,14 @@ class Dot:
     mark: str = ""
 
 
-def dot_chart(title: str, description: str, dots: Sequence[Dot]) -> str:
-    """One line for each row: faint dots for the single runs, a bar for mean ± deviation, a dot for the mean."""
-    low = min(min([dot.mean - (dot.deviation or 0), *dot.points]) for dot in dots)
-    high = max(max([dot.mean + (dot.deviation or 0), *dot.points]) for dot in dots)
-    scale = _Scale.around(low, high)
+def dot_chart(title: str, description: str, dots: Sequence[Dot], levels: Sequence[float] = ()) -> str:
+    """One line for each row: faint dots for the single runs, a bar for mean ± deviation, a dot for the mean.
+
+    ``levels`` are drawn from top to bottom, to compare with.
+    """
+    low = min([*levels, *(min([dot.mean - (dot.deviation or 0), *dot.points]) for dot in dots)])
+    high = max([*levels, *(max([dot.mean + (dot.deviation or 0), *dot.points]) for dot in dots)])
+    scale = Scale.around(low, high)
     row, top = 40, 8
     bottom = top + row * len(dots)
     parts = []
@@ -38,12 +41,15 @@ def dot_chart(title: str, description: str, dots: Sequence[Dot]) -> str:
         x = scale.percent(tick)
         parts.append(f'<line class="grid" x1="{x}%" x2="{x}%" y1="{top}" y2="{bottom}"/>')
         parts.append(f'<text class="tick" x="{x}%" y="{bottom + 18}" text-anchor="middle">{scale.show(tick)}</text>')
+    for level in levels:
+        x = scale.percent(level)
+        parts.append(f'<line class="level" x1="{x}%" x2="{x}%" y1="{top}" y2="{bottom}" data-value="{level!r}"/>')
     for place, dot in enumerate(dots):
         parts.append(_dot(dot, scale, top + row * place))
-    return _svg(title, description, bottom + 26, "".join(parts))
+    return svg(title, description, bottom + 26, "".join(parts))
 
 
-def _dot(dot: Dot, scale: _Scale, y: int) -> str:
+def _dot(dot: Dot, scale: Scale, y: int) -> str:
     line = y + 26
     spread = f" ± {number(dot.deviation)}" if dot.deviation is not None else ""
     exact = f' data-deviation="{dot.deviation!r}"' if dot.deviation is not None else ""
@@ -74,8 +80,8 @@ def curve(
     """Values over steps; ``references`` are levels to compare with, ``chosen`` is the step whose weights were kept."""
     levels = dict(references or {})
     heights = [value for _, value in points] + list(levels.values())
-    scale = _Scale.around(min(heights), max(heights))
-    steps = _Scale.from_zero(max(step for step, _ in points))
+    scale = Scale.around(min(heights), max(heights))
+    steps = Scale.from_zero(max(step for step, _ in points))
     height, top = 190, 14
 
     def y(value: float) -> float:
@@ -94,7 +100,7 @@ def curve(
         parts.append(f'<line class="level" x1="0" x2="100%" y1="{y(level)}" y2="{y(level)}"/>')
         parts.append(f'<text class="tick" x="100%" y="{y(level) - 4}" text-anchor="end">{escape(name)}</text>')
     route = " ".join(f"{steps.percent(step, 10.0)},{y(value)}" for step, value in points)
-    parts.append(_stretched(f'<polyline class="line" points="{route}"/>', top + height + 1))
+    parts.append(stretched(f'<polyline class="line" points="{route}"/>', top + height + 1))
     for step, value in points if len(points) <= 60 else ():
         kept = step == chosen
         parts.append(
@@ -103,7 +109,7 @@ def curve(
             f"{number(value)}{', the checkpoint that was kept' if kept else ''}</title></circle>"
         )
     parts.append(f'<text class="tick" x="100%" y="{top + height + 38}" text-anchor="end">{escape(across)}</text>')
-    return _svg(title, description, top + height + 44, "".join(parts))
+    return svg(title, description, top + height + 44, "".join(parts))
 
 
 def histogram(title: str, description: str, edges: Sequence[float], before: Sequence[int], after: Sequence[int]) -> str:
@@ -126,7 +132,7 @@ def histogram(title: str, description: str, edges: Sequence[float], before: Sequ
         return f"M{x(low)},{top + height}{''.join(steps)}V{top + height}"
 
     drawn = f'<path class="after" d="{outline(shares[1])}"/><path class="before" d="{outline(shares[0])}"/>'
-    parts = [_stretched(drawn, top + height + 1)]
+    parts = [stretched(drawn, top + height + 1)]
     parts.append(f'<line class="grid" x1="0" x2="100%" y1="{top + height}" y2="{top + height}"/>')
     for tick in _ticks(low, high, 5):
         parts.append(
@@ -137,11 +143,11 @@ def histogram(title: str, description: str, edges: Sequence[float], before: Sequ
         '<rect class="after" x="91" y="2" width="14" height="11"/><text class="label" x="112" y="12">after</text>'
         f'<text class="tick" x="100%" y="{top + height + 36}" text-anchor="end">cosine of two sentences</text>'
     )
-    return _svg(title, description, top + height + 42, "".join(parts))
+    return svg(title, description, top + height + 42, "".join(parts))
 
 
 @dataclass(frozen=True)
-class _Scale:
+class Scale:
     """Values from ``low`` to ``high`` across the chart, and round numbers to write beside it."""
 
     low: float
@@ -149,13 +155,13 @@ class _Scale:
     ticks: tuple[float, ...]
 
     @classmethod
-    def around(cls, low: float, high: float) -> _Scale:
+    def around(cls, low: float, high: float) -> Scale:
         """With a little air on both sides."""
         air = 0.06 * (high - low) or 1.0
         return cls(low - air, high + air, _ticks(low - air, high + air, 5))
 
     @classmethod
-    def from_zero(cls, high: float) -> _Scale:
+    def from_zero(cls, high: float) -> Scale:
         return cls(0.0, high, _ticks(0.0, high, 5))
 
     def percent(self, value: float, left: float = _LEFT) -> float:
@@ -174,7 +180,7 @@ def _ticks(low: float, high: float, about: int) -> tuple[float, ...]:
     return tuple(place * step for place in range(math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9) + 1))
 
 
-def _stretched(shapes: str, height: int) -> str:
+def stretched(shapes: str, height: int) -> str:
     """Shapes whose x is in percent and whose y is in pixels, over the whole chart."""
     return (
         f'<svg x="0" y="0" width="100%" height="{height}" viewBox="0 0 100 {height}" preserveAspectRatio="none" '
@@ -182,7 +188,7 @@ def _stretched(shapes: str, height: int) -> str:
     )
 
 
-def _svg(title: str, description: str, height: int, body: str) -> str:
+def svg(title: str, description: str, height: int, body: str) -> str:
     """A drawing with a name and a description for those who do not see it."""
     key = "".join(character if character.isascii() and character.isalnum() else "-" for character in title.lower())
     return (

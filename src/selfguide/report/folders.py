@@ -16,10 +16,11 @@ from selfguide.reporting import Reporter
 
 PAGE = "report.html"
 COMPARISON_FILE = "comparison.json"
+STUDY_FILE = "study.json"
 
 
 def write_report(folder: str | Path, output: str | Path | None = None) -> Path:
-    """Write the report of a comparison, a finished run or a folder of scores; returns where (``report.html`` in it)."""
+    """Write the report of a study, a comparison, a finished run or a folder of scores; returns where (``report.html`` in it)."""
     folder = Path(folder)
     content = _page_of(folder)
     path = folder / PAGE if output is None else Path(output)
@@ -44,8 +45,12 @@ def write_run_report(folder: Path, evidence: RunEvidence | None, reporter: Repor
 def _page_of(folder: Path) -> str:
     if not folder.is_dir():
         raise SelfguideError(
-            f"There is no folder {folder}: name what `selfguide train`, `compare` or `eval` wrote, the folder itself."
+            f"There is no folder {folder}: name what `selfguide train`, `compare`, `study` or `eval` wrote, the folder itself."
         )
+    if (folder / STUDY_FILE).is_file():
+        from selfguide.report.study_page import study_page
+
+        return _made(folder / STUDY_FILE, study_page)
     if (folder / COMPARISON_FILE).is_file():
         from selfguide.report.comparison_page import comparison_page
 
@@ -67,9 +72,13 @@ def _page_of(folder: Path) -> str:
         raise SelfguideError(
             f"The comparison in {folder} has no tables yet; `selfguide compare --from {folder}` makes them of its cells."
         )
+    if (folder / "grids").is_dir() or (folder / "measurements").is_dir():
+        raise SelfguideError(
+            f"The study in {folder} is not finished; the command that began it goes on with it and writes the page."
+        )
     raise SelfguideError(
-        f"There is nothing to report on in {folder}: no {COMPARISON_FILE}, {RUN_FILE} or {SCORES_FILE}. Name a folder that "
-        "`selfguide compare`, `selfguide train` or `selfguide eval` wrote."
+        f"There is nothing to report on in {folder}: no {STUDY_FILE}, {COMPARISON_FILE}, {RUN_FILE} or {SCORES_FILE}. Name "
+        "a folder that `selfguide study`, `compare`, `train` or `eval` wrote."
     )
 
 

@@ -1,0 +1,141 @@
+"""``selfguide study``."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from selfguide.cli import options as shared
+from selfguide.cli.compare import command_typed, seeds_named
+
+if TYPE_CHECKING:
+    from selfguide.reporting import Reporter
+    from selfguide.studies.files import StudyResult
+
+
+def study(
+    name: Annotated[str | None, typer.Argument(help="Which study; --list tells of them.", show_default=False)] = None,
+    list_: Annotated[bool, typer.Option("--list", help="List the studies.")] = False,
+    full: Annotated[
+        bool, typer.Option("--full", help="The papers' protocol, for a GPU and SELFGUIDE_DATA, not the demonstration.")
+    ] = False,
+    encoder: shared.Encoder = "mini",
+    text: Annotated[str | None, typer.Option(help="Text of your own: a file, data:stsb.", show_default=False)] = None,
+    limit: Annotated[
+        int | None, typer.Option(help="So many sentences of it, drawn at random.", show_default=False)
+    ] = None,
+    tasks: Annotated[
+        str | None, typer.Option(help="Tasks to score, as for `selfguide eval`.", show_default=False)
+    ] = None,
+    pairs: Annotated[
+        list[Path] | None,
+        typer.Option(help="A file of your own pairs to score on. May be repeated.", show_default=False),
+    ] = None,
+    dev: Annotated[
+        str | None, typer.Option(help="Graded pairs or a task to choose checkpoints by.", show_default=False)
+    ] = None,
+    seeds: Annotated[
+        str | None, typer.Option(help="How many seeds (1, 2, 3 …), or which, with commas.", show_default=False)
+    ] = None,
+    set_: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set", help="A list of the study's (temperatures=0.01,0.1) or a setting of methods (max_steps=100)."
+        ),
+    ] = None,
+    data: Annotated[
+        Path | None, typer.Option(help="Data folder; empty: what SELFGUIDE_DATA says.", show_default=False)
+    ] = None,
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", help="Folder of the study; empty: study-NAME.", show_default=False),
+    ] = None,
+    jobs: Annotated[
+        int | None, typer.Option(help="Cells side by side; empty: by cores, 1 on a GPU.", show_default=False)
+    ] = None,
+    device: shared.Device = "auto",
+    again: Annotated[bool, typer.Option("--again", help="Run finished cells all the same.")] = False,
+    quiet: shared.Quiet = False,
+) -> None:
+    """Answer one question about the methods, with tables, figures and a page; without a name, list the questions.
+
+    The small setting is a demonstration of minutes on the package's own data; `--full` needs a GPU and the STS sets. What
+    is finished in the folder is not run again, so a study that was stopped goes on with the same command.
+
+    **Examples**
+
+        selfguide study --list
+
+        selfguide study temperature
+
+        selfguide study temperature --text notes.txt --set temperatures=0.01,0.05 --set max_steps=200 --seeds 3
+
+        selfguide study ablation --full --data data
+    """
+    if name is None or list_:
+        _list()
+        return
+    from selfguide.studies.registry import entry
+
+    entry(name)  # a wrong name is said before anything is imported
+    from selfguide.reporting import Reporter
+    from selfguide.studies.run import study as run
+
+    reporter = Reporter(quiet=quiet)
+    folder = output or Path(f"study-{name}")
+    found = run(
+        name,
+        encoder=encoder,
+        full=full,
+        text=text,
+        limit=limit,
+        tasks=tasks,
+        pairs=pairs or (),
+        dev=dev,
+        seeds=None if seeds is None else seeds_named(seeds),
+        data=data,
+        settings=set_ or (),
+        output=folder,
+        jobs=jobs,
+        again=again,
+        device=device,
+        command=command_typed(sys.argv[1:]),
+        quiet=quiet,
+    )
+    _show(found, folder, reporter)
+    if found.failed:
+        raise typer.Exit(1)
+
+
+def _list() -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    from selfguide.studies.registry import STUDIES
+
+    table = Table("study", "question", "after", box=None, padding=(0, 2, 0, 0))
+    for entry in STUDIES:
+        table.add_row(entry.name, entry.question, entry.reference)
+    Console(highlight=False).print(table)
+
+
+def _show(found: StudyResult, folder: Path, reporter: Reporter) -> None:
+    from rich.console import Console
+
+    from selfguide.report.folders import write_report
+    from selfguide.studies.figures import MISSING, can_draw, draw_figures
+    from selfguide.studies.files import show
+
+    show(found.results, Console(highlight=False))
+    for note in (*found.results["notes"], *found.failed):
+        reporter.note(note)
+    for warning in found.results["warnings"]:
+        reporter.note(f"warning of {warning}")
+    if can_draw():
+        draw_figures(found.results, folder)
+    elif found.results["figures"]:
+        reporter.note(MISSING)
+    reporter.note(f"Numbers: {folder / 'study.json'}; tables: {folder / 'study.md'}; the page: {write_report(folder)}")
