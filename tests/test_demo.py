@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from pathlib import Path
 
 import pytest
+import torch
 from sentence_transformers import SentenceTransformer
 
 import selfguide
 from selfguide import demo
-from selfguide.encoders import load_encoder
+from selfguide.encoders import layer_zero_parameters, load_encoder
 
 
 def test_the_sentences_are_many_different_and_of_sentence_length() -> None:
@@ -64,4 +66,13 @@ def test_the_demonstration_prints_what_it_measured(
     for score in table.values():
         assert f"{score:.1f}" in printed
     assert "[CLS], tuned with SG-OPT" in printed
+    fused = SentenceTransformer(str(tmp_path / "out" / "fused"))
+    assert table[demo.FUSED] == pytest.approx(demo.spearman(fused, pairs), abs=0.2)
+    assert "ours, not in the papers" in " ".join(printed.split())
+    # The second view is of the layer that was there before: the tuning must have left it alone.
+    start = layer_zero_parameters(load_encoder(bert))
+    for model in (tuned, fused):
+        for before, after in zip(start, layer_zero_parameters(model), strict=True):
+            assert torch.equal(before, after.cpu())
+    assert json.loads((tmp_path / "out" / "fused" / "run.json").read_text())["config"]["method"] == "fused"
     assert demo.QUERIES[0] in printed

@@ -87,7 +87,12 @@ def sif_weights(
     vocabulary: Vocabulary, text: Dataset, source: str, a: float, reporter: Reporter | None = None
 ) -> NDArray[np.float64]:
     """The weight of every token of a vocabulary, by its number: a / (a + p), 0 for special tokens."""
-    weights = a / (a + probabilities(vocabulary, text, source, reporter))
+    return weights_of(vocabulary, probabilities(vocabulary, text, source, reporter), a)
+
+
+def weights_of(vocabulary: Vocabulary, chances: NDArray[np.float64], a: float) -> NDArray[np.float64]:
+    """The weights that follow from the tokens' probabilities."""
+    weights = a / (a + chances)
     weights[list(vocabulary.special)] = 0.0
     return weights
 

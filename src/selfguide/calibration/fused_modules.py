@@ -24,6 +24,7 @@ from torch import nn
 from selfguide.calibration.parted_statistics import STATISTICS_FILE, Statistics
 from selfguide.calibration.statistics import LinearMap
 from selfguide.encoders import with_pooling
+from selfguide.errors import SelfguideError
 
 
 def two_views(encoder: SentenceTransformer, layer: int, words: WordWeights) -> SentenceTransformer:
@@ -63,6 +64,16 @@ class CalibratedEncoder(SentenceTransformer):
     def save(self, path: str, *args: Any, **kwargs: Any) -> None:
         super().save(path, *args, **kwargs)
         self.statistics.save(Path(path) / STATISTICS_FILE)
+
+
+def refuse_unknown_script(statistics: Statistics, weight: float) -> None:
+    """Without a single weighted token every frequency-weighted mean is 0."""
+    view = statistics.part(1)
+    if weight < 1 and not view.mean.any() and not view.scatter.any():
+        raise SelfguideError(
+            "The encoder's tokenizer knows no word of this text, so there is no frequency-weighted view of it; choose an "
+            "encoder of the text's language, or say --weight 1."
+        )
 
 
 def _copy(width: int) -> Dense:

@@ -147,8 +147,11 @@ def _without_last(encoder: SentenceTransformer) -> SentenceTransformer:
 
 def _mapping(method: Method, statistics: Statistics) -> LinearMap:
     """The map, by the options that the folder was made with."""
+    from selfguide.calibration.fused_modules import refuse_unknown_script
+
     options: Any = method.options
     if method.entry.name == "fused":
+        refuse_unknown_script(statistics, options.weight)
         return joined_map(statistics, (options.weight, 1 - options.weight), options.dim, options.shrinkage)
     return whitening_map(statistics.moments, options.k, statistics.shrinkage(0, options.shrinkage), options.exponent)
 

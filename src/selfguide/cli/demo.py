@@ -13,11 +13,14 @@ from selfguide.cli import options as shared
 def demo(
     encoder: shared.Encoder = "mini",
     output: Annotated[
-        Path, typer.Option("--output", "-o", help="Folder for the tuned encoder (replaced if it is there).")
+        Path,
+        typer.Option(
+            "--output", "-o", help="Folder for the tuned encoder (replaced if it is there); the fused one is inside."
+        ),
     ] = Path("demo-output"),
     seed: Annotated[int, typer.Option(help="Everything random comes from it.")] = 1,
 ) -> None:
-    """Tune the embedded encoder on the embedded sentences with SG-OPT, and show before and after.
+    """Tune the embedded encoder on the embedded sentences with SG-OPT, join it with its embedding layer, show before and after.
 
     **Examples**
 

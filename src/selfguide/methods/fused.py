@@ -32,11 +32,11 @@ from typing import Any
 from sentence_transformers import SentenceTransformer
 
 from selfguide.calibration.frequencies import Vocabulary, check_source, sif_weights, word_weights
-from selfguide.calibration.fused_modules import calibrated, two_views
+from selfguide.calibration.fused_modules import calibrated, refuse_unknown_script, two_views
 from selfguide.calibration.parted_statistics import Statistics, joined_map, measure, warn_if_few
 from selfguide.calibration.statistics import check_shrinkage
 from selfguide.encoders import load_encoder, with_pooling
-from selfguide.errors import SelfguideError, UsageError
+from selfguide.errors import UsageError
 from selfguide.methods import registry
 from selfguide.methods.base import Method, option_types
 from selfguide.parts.dropout_contrast import CITATION
@@ -111,7 +111,7 @@ class Fused(Method):
         weights = sif_weights(vocabulary, context.text, options.frequencies, options.a, context.reporter)
         views = two_views(outcome.encoder, options.view_layer, word_weights(vocabulary, weights))
         statistics = _statistics(views, context)
-        _refuse_unknown_script(statistics, options.weight)
+        refuse_unknown_script(statistics, options.weight)
         warn_if_few(statistics, options.shrinkage, context.reporter)
         mapping = joined_map(statistics, (options.weight, 1 - options.weight), options.dim, options.shrinkage)
         seconds = time.monotonic() - started
@@ -176,13 +176,3 @@ def _statistics(views: SentenceTransformer, context: FitContext) -> Statistics:
     width = int(views.get_embedding_dimension() or 0) // 2
     batch_size = max(64, context.settings.batch_size)
     return measure(views, batches, (width, width), batch_size, context.reporter, total=len(context.text))
-
-
-def _refuse_unknown_script(statistics: Statistics, weight: float) -> None:
-    """Without a single weighted token every frequency-weighted mean is 0."""
-    view = statistics.part(1)
-    if weight < 1 and not view.mean.any() and not view.scatter.any():
-        raise SelfguideError(
-            "The encoder's tokenizer knows no word of this text, so there is no frequency-weighted view of it; choose an "
-            "encoder of the text's language, or say --weight 1."
-        )

@@ -1,0 +1,260 @@
+"""What matters in fused, and what pushes it further: every cheap variant of many tuned encoders, over several seeds.
+
+    SELFGUIDE_DATA=folder python -m benchmarks.fused_ablation --seeds 1 2 3 4 5 6 7 8 --jobs 14 --work .device-fused
+    SELFGUIDE_DATA=folder python -m benchmarks.fused_ablation --seeds 1 2 --max-steps 3 --sentences 300 --pairs 60   # rehearsal
+
+Tuning is what costs, so each (way of tuning, seed) is tuned once, in a process of its own, on STS-B's sentences without their
+grades (checkpoint by STS-B dev). Its vectors of the text and of all scored sentences are kept in memory, and the variants
+of :mod:`benchmarks.fused_variants` are made of them: all for the usual way of tuning, parts and weights for the others.
+Each leaves a file in --work; what is there is not done again. Then come the ideas that need several tuned encoders: two tuned
+parts side by side, and the mean of the seeds' weights.
+
+Scores are Spearman × 100 ('all', text as released). Where a variant is chosen, it is by STS-B dev, the mean over seeds.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import selfguide
+from benchmarks.fused_across import across_runs, save_weights
+from benchmarks.fused_parts import GradedSets, encoded, summary, token_weights
+from benchmarks.fused_variants import LAYERS, Material, all_variants
+from benchmarks.results import RESULTS, folder_hash, provenance, write
+from selfguide.comparison.specs import Spec, parse_specs
+from selfguide.comparison.texts import Places, text_of_sources
+from selfguide.demo import demo_sentences
+from selfguide.encoders import mini_folder
+from selfguide.evaluation.data import own_pairs
+from selfguide.evaluation.evaluate import load_tasks
+from selfguide.evaluation.protocol import Protocol
+from selfguide.evaluation.rows import TaskData
+from selfguide.evaluation.tasks import GROUPS
+from selfguide.text import TextOptions
+
+OUT = RESULTS / "fused-ablation.json"
+UNTUNED, USUAL = "none", "simcse-0.05"
+TUNES = (
+    f"{UNTUNED}=fused:tune=none",
+    "simcse-0.02=fused:tune_options=dropout=0.02",
+    f"{USUAL}=fused",
+    "simcse-0.1=fused:tune_options=dropout=0.1",
+    "simcse-0.2=fused:tune_options=dropout=0.2",
+    "by-sg-opt=fused:tune=sg-opt",
+    "by-consert=fused:tune=consert",
+    "by-mirror=fused:tune=mirror",
+)
+DEV = "stsb-dev"
+
+
+def main() -> None:
+    arguments = _arguments()
+    specs = parse_specs(arguments.tunes)
+    if arguments.one is not None:
+        label, seed = arguments.one
+        one_run(next(spec for spec in specs if spec.label == label), int(seed), arguments)
+        return
+    started = time.monotonic()
+    jobs = [(spec, seed) for seed in arguments.seeds for spec in specs if seed == arguments.seeds[0] or _tunes(spec)]
+    jobs.sort(key=lambda job: job[0].label not in arguments.full)  # the long ones first
+    failed = _run_all(jobs, arguments)
+    runs = {spec.label: _read(spec.label, arguments) for spec in specs}
+    across = {} if arguments.no_across else across_runs(_untuned_material(arguments), arguments.work, USUAL, runs)
+    content = {
+        **provenance(f"SELFGUIDE_DATA=... python -m benchmarks.fused_ablation {' '.join(_plain_words())}"),
+        "encoder": {"name": "mini", "weights": folder_hash(mini_folder())},
+        "text": "STS-B sentences (train, dev, test), no grades, repeats dropped",
+        "protocol": "Spearman x 100 of cosine, 'all' setting, text as released; checkpoint and choices by STS-B dev",
+        "seeds": arguments.seeds,
+        "rehearsal": bool(arguments.max_steps or arguments.sentences or arguments.pairs),
+        "tunes": {spec.label: spec.words for spec in specs},
+        "failed": failed,
+        "seconds": round(time.monotonic() - started),
+        "rows": {label: _over_seeds(found) for label, found in runs.items() if found},
+        "chosen by dev": {label: _chosen(_over_seeds(found)) for label, found in runs.items() if found},
+        "across": _over_seeds(across) if across else {},
+    }
+    write(arguments.out, content)
+    _print(content)
+
+
+def one_run(spec: Spec, seed: int, arguments: argparse.Namespace) -> None:
+    """Tune once, score every variant, and leave a file. The vectors of [CLS] stay beside it for what compares runs."""
+    began = time.monotonic()
+    (stage,) = spec.stages
+    training = {name: value for name, value in stage.training.items() if name != "seed"}
+    if arguments.max_steps:
+        training["max_steps"] = arguments.max_steps
+    text = _text(arguments)
+    dev = Path(arguments.data) / "sts" / "stsb" / "dev.tsv" if _tunes(spec) and not arguments.max_steps else None
+    encoder = selfguide.train("mini", text, "fused", dev=dev, seed=seed, quiet=True, **stage.options, **training)
+    tuned = time.monotonic() - began
+    material = _material(encoder, text, arguments)
+    brief = spec.label not in arguments.full
+    scores = {name: material.sets.scores(geometry) for name, geometry in all_variants(material, brief)}
+    place = _place(spec.label, seed, arguments)
+    np.savez(place.with_suffix(".npz"), cls=material.found.cls.astype(np.float16))
+    if spec.label == USUAL:
+        save_weights(encoder, place.with_suffix(".pt"))
+    seconds = {"tuning": tuned, "all": time.monotonic() - began}
+    write(place, {"scores": scores, "seconds": seconds})
+
+
+def _untuned_material(arguments: argparse.Namespace) -> Material:
+    from selfguide.encoders import load_encoder
+
+    return _material(load_encoder("mini", max_length=128), _text(arguments), arguments)
+
+
+def _material(encoder: Any, text: Sequence[str], arguments: argparse.Namespace) -> Material:
+    """Every sentence that is needed, encoded once."""
+    domains = [own_pairs(path) for path in sorted((Path(arguments.data) / "domain").glob("*.tsv"))]
+    tasks = [*load_tasks([*GROUPS["sts"], DEV], (), arguments.data, Protocol(), download=False), *domains]
+    sets = GradedSets.of(tasks, arguments.pairs or None)
+    texts = {"stsb": list(text), "demo": demo_sentences()} | {task.task.name: _distinct(task) for task in domains}
+    if arguments.sentences:
+        texts = {name: sentences[: arguments.sentences] for name, sentences in texts.items()}
+    row: dict[str, int] = {}
+    for sentence in (*(sentence for many in texts.values() for sentence in many), *sets.sentences):
+        row.setdefault(sentence, len(row))
+    sentences = list(row)
+    found = encoded(encoder, sentences, LAYERS, token_weights(encoder, texts["stsb"]))
+    places = {name: np.array([row[sentence] for sentence in many]) for name, many in texts.items()}
+    scored = np.array([row[sentence] for sentence in sets.sentences])
+    return Material(encoder, sentences, found, places, scored, sets)
+
+
+def _distinct(task: TaskData) -> list[str]:
+    return list(dict.fromkeys(sentence for sentence in task.sentences() if sentence.strip()))
+
+
+def _text(arguments: argparse.Namespace) -> list[str]:
+    every = list(text_of_sources(["data:stsb"], Places(arguments.data, download=False), TextOptions()).sentences)
+    return every[: arguments.sentences or None]
+
+
+def _tunes(spec: Spec) -> bool:
+    return bool(spec.stages[0].options["tune"] != "none")
+
+
+# -- processes side by side, a file each -------------------------------------------------------------------------------
+
+
+def _run_all(jobs: list[tuple[Spec, int]], arguments: argparse.Namespace) -> dict[str, str]:
+    """Every job that has no file yet in a process of its own, ``--jobs`` at a time; returns the last words of the failed."""
+    arguments.work.mkdir(parents=True, exist_ok=True)
+    environment = {**os.environ, "OMP_NUM_THREADS": str(arguments.threads), "TOKENIZERS_PARALLELISM": "false"}
+
+    def one(job: tuple[Spec, int]) -> tuple[str, str]:
+        spec, seed = job
+        name = f"{spec.label}, seed {seed}"
+        if _place(spec.label, seed, arguments).is_file():
+            return name, ""
+        words = [sys.executable, "-m", "benchmarks.fused_ablation", *sys.argv[1:], "--one", spec.label, str(seed)]
+        done = subprocess.run(words, capture_output=True, text=True, env=environment, check=False)
+        if done.returncode:
+            return name, " ".join(done.stderr.split())[-400:]
+        scores = json.loads(_place(spec.label, seed, arguments).read_text())
+        value = scores["scores"]["part: both, whitened"].get("average", float("nan"))
+        print(f"{name}: fused {value:.2f}, {scores['seconds']['all']:.0f} s", flush=True)
+        return name, ""
+
+    with ThreadPoolExecutor(arguments.jobs) as pool:
+        found = dict(pool.map(one, jobs))
+    failed = {name: words for name, words in found.items() if words}
+    for name, words in failed.items():
+        print(f"FAILED {name}: {words}", flush=True)
+    return failed
+
+
+def _place(label: str, seed: int, arguments: argparse.Namespace) -> Path:
+    return Path(arguments.work) / f"{label}.seed{seed}.json"
+
+
+def _read(label: str, arguments: argparse.Namespace) -> dict[int, dict[str, dict[str, float]]]:
+    places = {seed: _place(label, seed, arguments) for seed in arguments.seeds}
+    return {seed: json.loads(place.read_text())["scores"] for seed, place in places.items() if place.is_file()}
+
+
+# -- tables ------------------------------------------------------------------------------------------------------------
+
+
+def _over_seeds(runs: dict[int, dict[str, dict[str, float]]]) -> dict[str, dict[str, Any]]:
+    """Of each variant: the mean of every set over seeds, and of the average also its deviation and values by seed."""
+    found: dict[str, dict[str, Any]] = {}
+    for name in dict.fromkeys(name for scores in runs.values() for name in scores):
+        values = [scores[name] for scores in runs.values() if name in scores]
+        row: dict[str, Any] = {key: round(float(np.mean([v[key] for v in values])), 3) for key in values[0]}
+        averages = [value.get("average", float("nan")) for value in values]
+        row["seeds"] = summary(averages) | {"values": averages}
+        found[name] = row
+    return found
+
+
+def _chosen(rows: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    """Of each group of variants the one that is best on STS-B dev, and what it scores."""
+    best: dict[str, dict[str, Any]] = {}
+    for name, row in rows.items():
+        group = name.partition(":")[0]
+        if group not in best or row[DEV] > best[group][DEV]:
+            best[group] = {"variant": name, DEV: row[DEV], "average": row.get("average")}
+    return best
+
+
+def _print(content: dict[str, Any]) -> None:
+    for label, groups in content["chosen by dev"].items():
+        for choice in groups.values():
+            print(f"{label:12s} {choice['variant']:60s} dev {choice[DEV]:.2f}  average {choice['average'] or 0:.2f}")
+    for name, row in content["across"].items():
+        print(f"{'across':12s} {name:60s} dev {row[DEV]:.2f}  average {row.get('average', 0):.2f}")
+
+
+def _plain_words() -> list[str]:
+    """The command without folders, which are the machine's own business."""
+    kept = list(sys.argv[1:])
+    for option in ("--data", "--out", "--work"):
+        if option in kept:
+            del kept[kept.index(option) : kept.index(option) + 2]
+    return kept
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0] if __doc__ else "")
+    parser.add_argument("--tunes", nargs="+", default=list(TUNES), metavar="LABEL=SPEC", help="ways of tuning")
+    parser.add_argument(
+        "--full", nargs="+", default=[USUAL], help="labels for which every variant is tried (minutes each)"
+    )
+    parser.add_argument("--seeds", type=int, nargs="+", default=list(range(1, 9)))
+    parser.add_argument("--jobs", type=int, default=1, help="processes side by side")
+    parser.add_argument("--threads", type=int, default=1, help="CPU threads of each")
+    parser.add_argument("--data", default=os.environ.get("SELFGUIDE_DATA"))
+    parser.add_argument("--work", type=Path, default=Path(".device-fused"), help="a file for each run; kept")
+    parser.add_argument("--out", type=Path, default=OUT)
+    parser.add_argument("--max-steps", type=int, default=0, help="rehearsal: so many training steps")
+    parser.add_argument("--sentences", type=int, default=0, help="rehearsal: so many sentences of each text")
+    parser.add_argument("--pairs", type=int, default=0, help="rehearsal: so many pairs of each set")
+    parser.add_argument("--no-across", action="store_true", help="leave out what needs several tuned encoders")
+    parser.add_argument("--fresh", action="store_true", help="forget the files in --work")
+    parser.add_argument("--one", nargs=2, metavar=("LABEL", "SEED"), help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    if not arguments.data or not (Path(arguments.data) / "sts").is_dir():
+        parser.error("set SELFGUIDE_DATA (or --data) to a folder with sts/ (and domain/)")
+    if arguments.fresh and arguments.one is None:
+        shutil.rmtree(arguments.work, ignore_errors=True)
+    return arguments
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,195 @@
+"""Every cheap variant of a fused vector, from the vectors of one tuned encoder. Nothing here trains a network."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+from datasets import Dataset
+from numpy.typing import NDArray
+from sentence_transformers import SentenceTransformer
+
+from benchmarks import fused_ideas as ideas
+from benchmarks.fused_parts import Encoded, Floats, Geometry, GradedSets, Part, applied, joined
+from selfguide.calibration.frequencies import SOURCES, Vocabulary, probabilities, weights_of
+from selfguide.calibration.parted_statistics import Statistics, joined_map
+from selfguide.methods.fused import FusedOptions
+
+DEFAULTS = FusedOptions()
+WEIGHTS = tuple(round(0.05 * step, 2) for step in range(21))
+LAYERS = (1, 2, 6, 12)
+SMOOTHING = (1e-4, 3e-4, 1e-3, 3e-3, 1e-2)
+SIZES = (64, 128, 192, 256, 384, 512, 768)
+EXPONENTS = (0.0, 0.125, 0.25, 0.375, 0.5)
+SHRINKAGES = ("0", "0.02", "0.05", "0.1", "0.2", "0.4")
+BIGRAM_SHARES = (0.03, 0.06, 0.1, 0.15, 0.2)
+RANKS = (32, 64, 128, 256)
+Named = Iterator[tuple[str, Geometry]]
+
+
+@dataclass
+class Material:
+    """The vectors of one tuned encoder, and which rows of them are text and which are scored."""
+
+    encoder: SentenceTransformer
+    sentences: list[str]
+    found: Encoded
+    texts: Mapping[str, NDArray[np.int64]]
+    """Rows of each text that a calibration may be fitted on; the first is the one that was tuned on."""
+    scored: NDArray[np.int64]
+    sets: GradedSets
+    _chances: dict[tuple[str, str | None], Floats] = field(default_factory=dict)
+
+    @cached_property
+    def vocabulary(self) -> Vocabulary:
+        return Vocabulary.of_encoder(self.encoder)
+
+    @property
+    def text(self) -> NDArray[np.int64]:
+        """The rows of the text that was tuned on."""
+        return next(iter(self.texts.values()))
+
+    def weights(self, source: str = DEFAULTS.frequencies, a: float = DEFAULTS.a, text: str | None = None) -> Floats:
+        """Token weights, counted on one of the texts."""
+        if (source, text) not in self._chances:  # splitting the table of English takes a second
+            rows = self.text if text is None else self.texts[text]
+            dataset = Dataset.from_dict({"sentence": [self.sentences[row] for row in rows.tolist()]})
+            self._chances[source, text] = probabilities(self.vocabulary, dataset, source)
+        return weights_of(self.vocabulary, self._chances[source, text], a)
+
+    def part(self, vectors: NDArray[np.float32], text: str | None = None) -> Part:
+        """Vectors of all sentences as a part that is fitted on a text."""
+        return Part(vectors[self.text if text is None else self.texts[text]], vectors[self.scored])
+
+    @cached_property
+    def cls(self) -> Part:
+        return self.part(self.found.cls)
+
+    @cached_property
+    def view(self) -> Part:
+        return self.part(self.found.view(self.weights()))
+
+    @cached_property
+    def white(self) -> dict[str, Geometry]:
+        """Both parts, whitened as the method does."""
+        return {"cls": self.geometry(self.cls.whitened()), "view": self.geometry(self.view.whitened())}
+
+    def geometry(self, part: Part) -> Geometry:
+        return self.sets.geometry(part.scored)
+
+    def fused(self, cls: Part | None = None, view: Part | None = None) -> Geometry:
+        """Two parts at the method's weight; one that is not given is the method's own."""
+        parts = dict(self.white)
+        parts.update({name: self.geometry(part) for name, part in (("cls", cls), ("view", view)) if part is not None})
+        return joined(parts, {"cls": DEFAULTS.weight, "view": 1 - DEFAULTS.weight})
+
+
+def all_variants(material: Material, brief: bool = False) -> Named:
+    """Name and geometry of every variant; a name is ``group: setting``. ``brief``: only those that cost next to nothing."""
+    groups = (
+        (_parts, _weights)
+        if brief
+        else (_parts, _weights, _layers, _frequencies, _texts, _sizes, _calibrations, _ideas)
+    )
+    for group in groups:
+        yield from group(material)
+
+
+def _parts(material: Material) -> Named:
+    """Each part alone and both, whitened or not."""
+    raw = {"cls": material.geometry(material.cls.scaled()), "view": material.geometry(material.view.scaled())}
+    for name in ("cls", "view"):
+        yield f"part: {name}", raw[name]
+        yield f"part: {name}, whitened", material.white[name]
+    shares = {"cls": DEFAULTS.weight, "view": 1 - DEFAULTS.weight}
+    yield "part: both", joined(raw, shares)
+    yield "part: both, whitened", joined(material.white, shares)
+    yield "part: cls as it is, view whitened", joined({"cls": raw["cls"], "view": material.white["view"]}, shares)
+    yield "part: cls whitened, view as it is", joined({"cls": material.white["cls"], "view": raw["view"]}, shares)
+    # Lengths evened out sentence by sentence, which no linear map can do.
+    yield "part: both, whitened, each of length 1", joined({k: g.unit() for k, g in material.white.items()}, shares)
+
+
+def _weights(material: Material) -> Named:
+    """The weight, with the tuned part whitened, half whitened, and centred only: it may be good as it is."""
+    for exponent, name in ((0.5, "weight"), (0.25, "weight, cls half whitened"), (0.0, "weight, cls centred only")):
+        cls = material.white["cls"] if exponent == 0.5 else material.geometry(material.cls.whitened(exponent=exponent))
+        for weight in WEIGHTS:
+            shares = {"cls": weight, "view": 1 - weight}
+            yield f"{name}: {weight:.2f}", joined({"cls": cls, "view": material.white["view"]}, shares)
+
+
+def _layers(material: Material) -> Named:
+    yield "view layer: 0", material.fused()
+    for layer, vectors in material.found.means.items():
+        part = material.part(vectors).whitened()
+        yield f"view layer: {layer}", material.fused(view=part)
+        yield f"view layer alone: {layer}", material.geometry(part)
+
+
+def _frequencies(material: Material) -> Named:
+    for source in SOURCES:
+        for a in SMOOTHING:
+            view = material.part(material.found.view(material.weights(source, a)))
+            yield f"frequencies: {source}, a={a:g}", material.fused(view=view.whitened())
+    plain = weights_of(material.vocabulary, np.zeros(len(material.vocabulary.tokens)), 1.0)
+    yield "frequencies: none (plain mean)", material.fused(view=material.part(material.found.view(plain)).whitened())
+
+
+def _texts(material: Material) -> Named:
+    """The calibration, token frequencies included, fitted on another text than the one that was tuned on."""
+    for name in material.texts:
+        cls = material.part(material.found.cls, name)
+        view = material.part(material.found.view(material.weights(text=name)), name)
+        yield f"calibration text: {name}", material.fused(cls.whitened(), view.whitened())
+        yield f"calibration text, cls alone: {name}", material.geometry(cls.whitened())
+        yield f"calibration text, view alone: {name}", material.geometry(view.whitened())
+
+
+def _sizes(material: Material) -> Named:
+    """The joined vector cut to k numbers by its covariance."""
+    both = ideas.beside(material.cls, material.view)
+    width = material.cls.text.shape[1]
+    statistics = Statistics.of(both.text, (width, width))
+    most = len(joined_map(statistics, (DEFAULTS.weight, 1 - DEFAULTS.weight)).weight)
+    for size in sorted({min(size, most) for size in SIZES}):
+        mapping = joined_map(statistics, (DEFAULTS.weight, 1 - DEFAULTS.weight), size)
+        yield f"k: {size}", material.sets.geometry(applied(mapping, both.scored))
+
+
+def _calibrations(material: Material) -> Named:
+    for exponent in EXPONENTS:
+        parts = [part.whitened(exponent=exponent) for part in (material.cls, material.view)]
+        yield f"exponent: {exponent:g}", material.fused(*parts)
+        yield f"exponent, of cls alone: {exponent:g}", material.fused(cls=parts[0])
+        yield f"exponent, of view alone: {exponent:g}", material.fused(view=parts[1])
+    for shrinkage in SHRINKAGES:
+        parts = [part.whitened(shrinkage=shrinkage) for part in (material.cls, material.view)]
+        yield f"shrinkage: {shrinkage}", material.fused(*parts)
+
+
+def _ideas(material: Material) -> Named:
+    """What might push it further; see :mod:`benchmarks.fused_ideas`."""
+    white = material.cls.whitened()
+    for ridge in (0.1, 1.0, 10.0):
+        learnt = ideas.learnt_token_weights(material.found, material.text, white.text, material.weights(), ridge)
+        view = material.part(material.found.view(learnt)).whitened()
+        yield f"idea, learnt token weights: ridge={ridge:g}", material.fused(view=view)
+    pieces = material.vocabulary.split(material.sentences)
+    for a in (1e-4, 1e-3):
+        bigrams = material.geometry(ideas.bigram_part(pieces, material.text, material.scored, a).whitened())
+        for share in BIGRAM_SHARES:
+            two = material.fused() * (1 - share)
+            yield f"idea, bigrams: share={share:g} a={a:g}", two + bigrams * share
+    for ridge in (0.01, 0.1, 1.0):
+        rest = ideas.residual_part(material.cls, material.view, ridge).whitened()
+        yield f"idea, tuned part less what the view predicts: ridge={ridge:g}", material.fused(cls=rest)
+    for rank in RANKS:
+        parts = [ideas.low_rank(part, rank) for part in (material.cls, material.view)]
+        yield f"idea, low-rank covariance: {rank}", material.fused(*parts)
+    yield "idea, robust covariance", material.fused(ideas.robust(material.cls), ideas.robust(material.view))
+    for shrinkage in (0.01, 0.05, 0.2):
+        both = ideas.jointly_whitened(material.cls, material.view, shrinkage)
+        yield f"idea, whitened jointly: shrinkage={shrinkage:g}", material.geometry(both)
