@@ -174,8 +174,7 @@ def test_the_folder_is_named_for_text_and_method(
 def test_dev_pairs_choose_the_checkpoint(
     train: Callable[..., tuple[Outcome, Any]], text_file: Path, dev_file: Path, command: Command
 ) -> None:
-    # A gentle rate: at 0.01 this encoder collapses, and cosines that differ by 1e-8 have no order worth comparing.
-    quick = ("--head-size", "16", "--batch-size", "8", "--max-steps", "6", "--learning-rate", "0.0005")
+    quick = ("--head-size", "16", "--batch-size", "8", "--max-steps", "6", "--learning-rate", "0.001")
     words = (text_file, "--dev", dev_file, "--dev-every", "2", "--output", "tuned")
     outcome, record = train(*words, quick=quick)
     curve = [(step, score) for step, score in record["dev_curve"]]
@@ -187,9 +186,11 @@ def test_dev_pairs_choose_the_checkpoint(
     for name, score in record["scores"].items():
         line = next(line for line in outcome.out.splitlines() if line.startswith(f"dev Spearman {name}"))
         assert line.split()[-1] == f"{100 * score:.2f}"
-    # The folder holds the weights that had this score.
-    said = command("similarity", "--pairs", dev_file, "--encoder", "tuned").err
-    assert float(said.split()[-1]) == pytest.approx(100 * best, abs=0.01)
+    # The folder holds the weights that had this score, and not those of another step. The toy encoder's cosines lie so close
+    # together that rounding swaps two of them now and then, so the score is not the same to the last digit.
+    said = float(command("similarity", "--pairs", dev_file, "--encoder", "tuned").err.split()[-1])
+    others = [100 * abs(score - best) for step, score in curve if step != best_step]
+    assert abs(said - 100 * best) < 0.5 < min(others), (said, curve)
 
 
 def test_limit(train: Callable[..., tuple[Outcome, Any]], text_file: Path) -> None:
