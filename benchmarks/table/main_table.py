@@ -27,6 +27,7 @@ from benchmarks.table.rows import (
     ROWS,
     SENTENCES,
     SETTINGS_FILE,
+    STOPPING,
     SUPERVISED,
     label_of,
     read_settings,
@@ -44,7 +45,7 @@ _NLI_ROWS = 44_237
 def main() -> int:
     arguments = _arguments()
     specs = _chosen(arguments.rows)
-    settings = [*read_settings(Path(arguments.settings)), *arguments.set]
+    settings = [STOPPING, *read_settings(Path(arguments.settings)), *arguments.set]
     inputs = launch.unpacked(Path(arguments.inputs))
     if arguments.plan:
         _print_plan(specs, settings, inputs)

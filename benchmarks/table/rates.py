@@ -19,7 +19,7 @@ from typing import Any
 from benchmarks.results import write
 from benchmarks.table import launch
 from benchmarks.table.main_table import few_pairs
-from benchmarks.table.rows import GRID, SETTINGS_FILE, Choice, read_settings
+from benchmarks.table.rows import GRID, SETTINGS_FILE, STOPPING, Choice, read_settings
 
 # A stage of another method that is trained in the same way takes the rate that was found for it.
 FOLLOWING = {
@@ -106,6 +106,7 @@ def _words(arguments: argparse.Namespace, output: Path) -> list[str]:
     else:
         words += ["--tasks", "stsb-dev", "--dev", "stsb-dev"]
     words += ["--encoder", arguments.encoder, "--bootstrap", "0", "--batch-size", "256", "--offline"]
+    words += ["--set", STOPPING]
     return [*words, "--jobs", str(arguments.jobs), "--output", str(output)]
 
 
