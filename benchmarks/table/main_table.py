@@ -4,8 +4,8 @@
     python -m benchmarks.table.main_table --jobs 14 --minutes 9       run, at most nine minutes; again to go on
     python -m benchmarks.table.main_table --rehearse --encoder FOLDER every row in miniature, on a CPU
 
-The rows without labels come first, those with labels after them, what goes on from a labelled row last, and within each
-part seed by seed. Up to three calls of `selfguide compare` on one output folder do this: each names the rows of the one
+The rows without labels come first, then those that go on from one of them, those with labels, what goes on from a
+labelled row last, and within each part seed by seed. Up to four calls of `selfguide compare` on one output folder do this: each names the rows of the one
 before, whose cells it finds finished, and more. What is stopped loses the cells in hand only. ``--keep`` keeps the encoders,
 so that a chain such as simcse+whitening goes on from the one of simcse. ``--archive`` packs cells and tables.
 """
@@ -29,6 +29,8 @@ from benchmarks.table.rows import (
     SETTINGS_FILE,
     STOPPING,
     SUPERVISED,
+    TUNED,
+    UNTRAINED,
     label_of,
     read_settings,
     settings_for,
@@ -40,6 +42,8 @@ SEEDS = 8
 _STEPS_A_SECOND, _START, _SIDE_BY_SIDE = 84.0, 20.0, 14
 _LIGHT = ("flow", "infersent")
 _NLI_ROWS = 44_237
+# What goes on from another row's encoder comes after it, or it would be trained twice.
+_PARTS = (UNTRAINED + TUNED, LABEL_FREE, LABEL_FREE + SUPERVISED, ROWS)
 
 
 def main() -> int:
@@ -52,7 +56,7 @@ def main() -> int:
         return 0
     until = time.monotonic() + 60 * arguments.minutes if arguments.minutes else None
     output = Path(arguments.output).resolve()
-    parts = [tuple(spec for spec in specs if spec in upto) for upto in (LABEL_FREE, LABEL_FREE + SUPERVISED, ROWS)]
+    parts = [tuple(spec for spec in specs if spec in upto) for upto in _PARTS]
     code = 0
     with launch.shared_gpu(arguments.mps) as shared:
         print(f"{arguments.jobs} cells side by side, multi-process service: {'on' if shared else 'off'}", flush=True)
