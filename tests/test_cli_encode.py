@@ -191,3 +191,15 @@ def test_vectors_are_the_stock_ones_whatever_the_batches(bert: Path, batch_size:
     sentences = [" ".join(toy_sentences(1 + number % 5)) for number in range(40)] + ["", "a"]
     expected = np.stack([model.encode([sentence])[0] for sentence in sentences])
     assert np.allclose(sentence_vectors(model, sentences, batch_size), expected, atol=1e-6)
+
+
+def test_cosines_near_one_keep_their_order() -> None:
+    """Angles of a ten-thousandth and less: in single precision their cosines are one number or two."""
+    angles = np.linspace(1e-5, 1e-4, 10)
+    turned = np.stack([np.ones(10), angles], axis=1).astype(np.float32)
+    straight = np.tile(np.array([1.0, 0.0], dtype=np.float32), (10, 1))
+    cosines = encoding.cosine(straight, turned)
+    assert cosines.dtype == np.float64
+    assert np.all(np.diff(cosines) < 0)
+    np.testing.assert_allclose(cosines, np.cos(np.arctan(angles)), rtol=0, atol=1e-14)
+    assert encoding.cosine(straight[0], np.zeros(2, dtype=np.float32)) == 0

@@ -151,8 +151,13 @@ def vector_chunks(
             yield started[0], _finished(started[1](), normalise)
 
 
-def cosine(first: NDArray[Any], second: NDArray[Any]) -> NDArray[Any]:
-    """Row by row cosine of two arrays of the same shape; 0 where a vector has no length."""
+def cosine(first: NDArray[Any], second: NDArray[Any]) -> NDArray[np.float64]:
+    """Row by row cosine of two arrays of the same shape; 0 where a vector has no length.
+
+    In double precision: vectors that are all alike have cosines near 1, where single precision rounds neighbours together
+    and a rank correlation would be one of the rounding.
+    """
+    first, second = first.astype(np.float64), second.astype(np.float64)
     norms = np.linalg.norm(first, axis=-1) * np.linalg.norm(second, axis=-1)
     return (first * second).sum(axis=-1) / np.where(norms > 0, norms, 1.0)
 
