@@ -28,7 +28,7 @@ from selfguide.comparison.specs import Spec, parse_specs
 from selfguide.comparison.summary import Value
 from selfguide.errors import UsageError
 from selfguide.studies.base import FULL, SMALL, Found, Grid, Measurement, Plan, Scale, Setup, Study
-from selfguide.studies.geometry_shared import runs_of
+from selfguide.studies.graded_runs import runs_of
 from selfguide.studies.measuring import Place, record_stem
 from selfguide.studies.outcome import (
     Column,

@@ -18,7 +18,7 @@ from selfguide.comparison.specs import parse_specs
 from selfguide.comparison.summary import Value
 from selfguide.errors import UsageError
 from selfguide.studies.base import FULL, SMALL, Found, Grid, Measurement, Plan, Setup, Study
-from selfguide.studies.geometry_shared import GradedPairs, Result, by_label, graded_rows, runs_of
+from selfguide.studies.graded_runs import GradedPairs, Result, by_label, graded_rows, runs_of
 from selfguide.studies.measuring import Place
 from selfguide.studies.outcome import Column, Entry, Figure, Lines, Outcome, Series, Table, over_seeds
 

@@ -18,7 +18,7 @@ from selfguide.errors import UsageError
 from selfguide.evaluation.rows import TaskData
 from selfguide.studies import geometry_figures
 from selfguide.studies.base import FULL, SMALL, Found, Grid, Measurement, Plan, Setup, Study
-from selfguide.studies.geometry_shared import GradedPairs, Run, by_label, graded_rows, runs_of
+from selfguide.studies.graded_runs import GradedPairs, Run, by_label, graded_rows, runs_of
 from selfguide.studies.measuring import Place
 from selfguide.studies.outcome import Column, Entry, Outcome, Table, main_value, over_seeds, score_columns
 

@@ -16,7 +16,7 @@ from typing import Any
 from selfguide.comparison.summary import Row, Summary, Value
 from selfguide.errors import UsageError
 from selfguide.studies.base import FULL, SMALL, Found, Grid, Measurement, Plan, Setup, Study
-from selfguide.studies.geometry_shared import graded_rows
+from selfguide.studies.graded_runs import graded_rows
 from selfguide.studies.measuring import Place
 from selfguide.studies.outcome import (
     Column,
