@@ -7,6 +7,7 @@ import io
 import json
 import math
 import os
+import pickle
 import signal
 import subprocess
 import sys
@@ -14,14 +15,14 @@ import time
 from collections.abc import Callable
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
 from conftest import Outcome, toy_sentences
 
 import selfguide
-from selfguide.comparison import runner, worker
+from selfguide.comparison import child, runner, worker
 from selfguide.comparison.cells import Cell, CellFolder, CellRecord, Setting
 from selfguide.comparison.compare import Comparison, compare_from
 from selfguide.comparison.progress import seconds_left
@@ -310,13 +311,51 @@ def test_stopping_ends_the_processes(tmp_path: Path, monkeypatch: pytest.MonkeyP
 def test_a_worker_ends_with_the_process_that_started_it(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "job")  # nobody writes to it, so that the worker would wait for ever
     process = subprocess.Popen(
-        [sys.executable, "-m", "selfguide.comparison.worker", str(tmp_path / "job")], stdin=subprocess.PIPE
+        [sys.executable, "-m", "selfguide.comparison.child", str(tmp_path / "job")], stdin=subprocess.PIPE
     )
     time.sleep(0.2)
     assert process.poll() is None
     assert process.stdin is not None
     process.stdin.close()
     assert process.wait(30) == 130
+
+
+class _Ending(NamedTuple):
+    """A job that ends in one way."""
+
+    way: Exception | str | None
+
+    def run(self) -> _Ending:
+        if isinstance(self.way, Exception):
+            raise self.way
+        return self
+
+    @property
+    def error(self) -> str | None:
+        return None if self.way is None else str(self.way)
+
+
+@pytest.mark.parametrize(
+    ("way", "code", "told"),
+    [
+        (None, 0, ""),
+        ("It did not converge.", 1, ""),  # the record says it
+        (SelfguideError("The disk is full."), 1, "The disk is full.\n"),
+        (InterruptedRun("Stopped."), 130, ""),
+    ],
+)
+def test_the_exit_code_of_a_process_says_how_its_job_ended(
+    way: Exception | str | None,
+    code: int,
+    told: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(child, "_end_with_parent", lambda: None)  # it would end the tests
+    (tmp_path / "job").write_bytes(pickle.dumps(_Ending(way)))
+    assert child.main(tmp_path / "job") == code
+    assert capsys.readouterr().err == told
 
 
 def test_processes_never_outnumber_cores_or_cells(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -136,7 +136,7 @@ def test_a_stop_keeps_what_was_measured(toy: Any, monkeypatch: pytest.MonkeyPatc
 
 
 def test_a_lone_measurement_has_a_process_of_its_own(toy: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent))
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent), prepend=os.pathsep)
     found = toy("lone")
     assert not found.failed
     assert found.results["measurements"]["one"]["result"]["process"] != os.getpid()

@@ -29,16 +29,17 @@ _Made = TypeVar("_Made", covariant=True)
 
 
 class Apart(Protocol[_Made]):
-    """A job that can run in a process of its own: ``python -m MODULE FILE``, the pickled job being in the file."""
+    """A job that can run in a process of its own (:mod:`selfguide.comparison.child`) and leaves its record in a file."""
 
-    @property
-    def module(self) -> str: ...
     @property
     def stem(self) -> str: ...
     @property
     def work(self) -> Path: ...
     def drop(self) -> None:
         """Take away what a former run left."""
+
+    def run(self) -> _Made:
+        """Do it in this process, and keep the record."""
 
     def find(self) -> _Made | None:
         """What the process left."""
@@ -134,7 +135,7 @@ def _started(job: Apart[Record], threads: int) -> _Running[Record]:
         environment[name] = str(min(threads, int(given)) if given.isdigit() and int(given) else threads)
     with log.open("wb") as errors:
         process = subprocess.Popen(
-            [sys.executable, "-m", job.module, str(file)],
+            [sys.executable, "-m", "selfguide.comparison.child", str(file)],
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             stderr=errors,

@@ -1,12 +1,10 @@
-"""One cell, from its method to its scores, in this process; and ``python -m selfguide.comparison.worker JOB`` for another's."""
+"""One cell, from its method to its scores, in this process."""
 
 from __future__ import annotations
 
 import math
 import os
 import pickle
-import sys
-import threading
 import time
 import traceback
 from dataclasses import dataclass, replace
@@ -25,7 +23,6 @@ if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
 
 TEXT, DEV, ROWS, ENCODER = "text.txt", "dev.tsv", "rows.pickle", "encoder"
-_STOPPED = 130
 
 
 @dataclass(frozen=True)
@@ -59,11 +56,6 @@ class Job:
         return self.output / ENCODERS / self.cell.stem
 
     @property
-    def module(self) -> str:
-        """What runs it in a process of its own."""
-        return "selfguide.comparison.worker"
-
-    @property
     def stem(self) -> str:
         """For file names."""
         return self.cell.stem
@@ -75,6 +67,10 @@ class Job:
     def find(self) -> CellRecord | None:
         """What is kept of the cell."""
         return CellFolder(self.output).find(self.cell)
+
+    def run(self) -> CellRecord:
+        """Run the cell in this process."""
+        return run_cell(self)
 
     def lost(self, reason: str) -> CellRecord:
         """The record of a cell whose process left nothing."""
@@ -181,29 +177,3 @@ def _trained(job: Job, before: Begun | None, reporter: Reporter) -> tuple[Senten
 
 def _now() -> str:
     return time.strftime("%Y-%m-%dT%H:%M:%S%z")
-
-
-def main() -> int:
-    """Run the job of a file. The process that started us holds our standard input open: when it goes, so do we."""
-    threading.Thread(target=_end_with_parent, daemon=True).start()
-    job: Job = pickle.loads(Path(sys.argv[1]).read_bytes())
-    try:
-        record = run_cell(job)
-    except (InterruptedRun, KeyboardInterrupt):
-        return _STOPPED
-    except SelfguideError as error:  # the cell's file could not be written
-        print(error, file=sys.stderr)
-        return 1
-    return 0 if record.error is None else 1
-
-
-def _end_with_parent() -> None:
-    sys.stdin.buffer.read()
-    os._exit(_STOPPED)
-
-
-if __name__ == "__main__":
-    # Under the module's real name, or the job's classes would be known twice.
-    from selfguide.comparison import worker
-
-    sys.exit(worker.main())

@@ -1,16 +1,13 @@
 """Measurements: functions of this package called with plain arguments, each result in a file of its own.
 
 A measurement whose file has the same function, arguments, encoder, text, tasks and dev pairs is finished and is not made
-again. ``python -m selfguide.studies.measuring JOB`` makes one in a process of its own.
+again.
 """
 
 from __future__ import annotations
 
 import json
 import os
-import pickle
-import sys
-import threading
 import time
 import traceback
 from collections.abc import Callable, Generator, Sequence
@@ -34,7 +31,6 @@ if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
 
 FOLDER = "measurements"
-_STOPPED = 130
 PROTOCOL = Protocol(bootstrap=0)
 """How a study scores: the deviation over seeds is what it tells, so there are no intervals."""
 
@@ -123,11 +119,6 @@ class MeasurementJob:
     command: str | None = None
 
     @property
-    def module(self) -> str:
-        """What runs it in a process of its own."""
-        return "selfguide.studies.measuring"
-
-    @property
     def stem(self) -> str:
         """For file names."""
         return self.measurement.key
@@ -169,6 +160,10 @@ class MeasurementJob:
                 f"The measurement cannot be written to {self.path}: {error.strerror or error}. Make room, or name "
                 "another --output."
             ) from None
+
+    def run(self) -> MeasurementRecord:
+        """Make the measurement in this process."""
+        return measure(self)
 
     def lost(self, reason: str) -> MeasurementRecord:
         """The record of a measurement whose process left nothing."""
@@ -246,29 +241,3 @@ def _made(job: MeasurementJob) -> MeasurementRecord:
 
 def _now() -> str:
     return time.strftime("%Y-%m-%dT%H:%M:%S%z")
-
-
-def main() -> int:
-    """Make the measurement of a file. The process that started us holds our standard input open: when it goes, so do we."""
-    threading.Thread(target=_end_with_parent, daemon=True).start()
-    job: MeasurementJob = pickle.loads(Path(sys.argv[1]).read_bytes())
-    try:
-        record = measure(job)
-    except (InterruptedRun, KeyboardInterrupt):
-        return _STOPPED
-    except SelfguideError as error:  # the file could not be written
-        print(error, file=sys.stderr)
-        return 1
-    return 0 if record.error is None else 1
-
-
-def _end_with_parent() -> None:
-    sys.stdin.buffer.read()
-    os._exit(_STOPPED)
-
-
-if __name__ == "__main__":
-    # Under the module's real name, or the job's classes would be known twice.
-    from selfguide.studies import measuring
-
-    sys.exit(measuring.main())
