@@ -370,6 +370,32 @@ def test_processes_never_outnumber_cores_or_cells(monkeypatch: pytest.MonkeyPatc
 
 
 @pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ({}, "4"),
+        ({"OMP_NUM_THREADS": "1"}, "1"),
+        ({"MKL_NUM_THREADS": "3", "RAYON_NUM_THREADS": "2"}, "2"),
+        ({"OMP_NUM_THREADS": "16"}, "4"),
+        ({"OMP_NUM_THREADS": "0", "MKL_NUM_THREADS": "many", "RAYON_NUM_THREADS": ""}, "4"),
+    ],
+)
+def test_every_library_has_the_fewest_threads_that_are_allotted_or_given(
+    given: dict[str, str], expected: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "RAYON_NUM_THREADS")
+    for name in names:
+        monkeypatch.delenv(name, raising=False)
+    for name, number in given.items():
+        monkeypatch.setenv(name, number)
+    started: list[dict[str, str]] = []
+    monkeypatch.setattr(subprocess, "Popen", lambda words, *, env, **more: started.append(env))
+    runner._started(worker.Job(Cell(parse_specs("bow")[0], 1, 0), SETTING, tmp_path, tmp_path / "out", "mini"), 4)
+    (environment,) = started
+    assert [environment[name] for name in names] == [expected] * 3
+    assert environment["PATH"] == os.environ["PATH"]
+
+
+@pytest.mark.parametrize(
     ("words", "told"),
     [
         ((), "There is no text to train on"),

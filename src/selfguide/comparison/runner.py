@@ -129,20 +129,23 @@ def _started(job: Apart[Record], threads: int) -> _Running[Record]:
     job.drop()  # so that what is there afterwards is this process's own
     file, log = (job.work / f"{job.stem}.{kind}" for kind in ("job", "log"))
     file.write_bytes(pickle.dumps(job))
-    environment = dict(os.environ)
-    for name in _THREADS:
-        given = environment.get(name, "")
-        environment[name] = str(min(threads, int(given)) if given.isdigit() and int(given) else threads)
     with log.open("wb") as errors:
         process = subprocess.Popen(
             [sys.executable, "-m", "selfguide.comparison.child", str(file)],
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             stderr=errors,
-            env=environment,
+            env=os.environ | _thread_limits(threads),
             start_new_session=True,  # Ctrl-C is for us; we tell them
         )
     return _Running(job, process, log)
+
+
+def _thread_limits(threads: int) -> dict[str, str]:
+    """The job's share for every library. A user who holds one of them back means them all, so the smallest number counts."""
+    given = [os.environ.get(name, "") for name in _THREADS]
+    fewest = min([threads, *(int(number) for number in given if number.isdecimal() and int(number))])
+    return dict.fromkeys(_THREADS, str(fewest))
 
 
 def _record(ended: _Running[Record]) -> Record:
