@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import atexit
 import io
 import os
+import shutil
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
@@ -18,6 +20,8 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ["SELFGUIDE_CACHE"] = tempfile.mkdtemp(prefix="selfguide-tests-")
 
 import pytest
+
+atexit.register(shutil.rmtree, os.environ["SELFGUIDE_CACHE"], ignore_errors=True)
 
 FAMILIES = ("bert", "roberta", "distilbert", "electra", "albert", "mpnet", "xlm-roberta", "deberta-v2", "modernbert")
 
