@@ -96,7 +96,6 @@ def run_demo(encoder: str, output: Path, seed: int) -> dict[str, float]:
     console.print("\nNext:")
     for line in (
         "selfguide train your-sentences.txt              tune on text of your own",
-        "selfguide train your-sentences.txt --method fused        our own method: tunes and joins, as above",
         f'selfguide similarity "a late train" "the train has a delay" --encoder {output}',
         f"selfguide encode your-sentences.txt --encoder {output} --output vectors.npy",
         "selfguide eval mini --pooling cls,mean          score any encoder",
