@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import tarfile
 from pathlib import Path
 from typing import Any
@@ -117,6 +118,15 @@ class TestPage:
         again = page.page(results, published, page.kept_prose(path))
         assert again == path.read_text(encoding="utf-8")
         assert "Our own words." in again
+
+    def test_its_links_lead_from_its_own_folder_to_the_files(self, folder: Path) -> None:
+        root = Path(__file__).resolve().parents[1]
+        assert root / "docs" / "results" / "main-table.md" == page.PAGE
+        text = page.page(page.read_results([folder]), page.read_published())
+        found = {(page.PAGE.parent / target).resolve() for target in re.findall(r"\]\(([^)]+)\)", text)}
+        table = root / "benchmarks" / "table"
+        assert found == {page.RESULTS / "main-table", table / "rows.py", table / "settings.txt"}
+        assert all(path.is_file() for path in found if path.parent == table)
 
     def test_refuses_to_join_different_settings(self, folder: Path, tmp_path: Path) -> None:
         other = tmp_path / "other"

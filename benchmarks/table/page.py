@@ -1,4 +1,4 @@
-"""Write docs/results-main-table.md from results files: ours, the published figures beside them, and the bars we set.
+"""Write docs/results/main-table.md from results files: ours, the published figures beside them, and the bars we set.
 
     python -m benchmarks.table.page benchmarks/results/main-table
 
@@ -21,7 +21,7 @@ from scipy.stats import spearmanr
 from benchmarks.results import RESULTS
 from benchmarks.table.rows import CALIBRATED, LABEL_FREE, ON_SUPERVISED, ROWS, SUPERVISED, TUNED, UNTRAINED, label_of
 
-PAGE = RESULTS.parents[1] / "docs" / "results-main-table.md"
+PAGE = RESULTS.parents[1] / "docs" / "results" / "main-table.md"
 PUBLISHED = Path(__file__).with_name("published.json")
 AVERAGE, FLOOR, BELOW = "sts avg", "bow", "†"
 BEGIN, END = "<!-- written by hand: begin -->", "<!-- written by hand: end -->"
@@ -247,7 +247,8 @@ def page(results: Results, published: dict[str, Any], prose: str = "") -> str:
     parts = [
         "# The main table",
         "",
-        "Written by `python -m benchmarks.table.page` from `benchmarks/results/main-table`; change the results, not this page.",
+        f"Written by `python -m benchmarks.table.page` from {_link('benchmarks/results/main-table')}; change the results, not",
+        "this page.",
         "",
         *setting_section(results),
         "## Every method, one encoder, one text",
@@ -270,7 +271,8 @@ def page(results: Results, published: dict[str, Any], prose: str = "") -> str:
         "",
         "## Settings",
         "",
-        "`benchmarks/table/rows.py` and `benchmarks/table/settings.txt` say why. Not named here: the method's default.",
+        f"{_link('benchmarks/table/rows.py')} and {_link('benchmarks/table/settings.txt')} say why. Not named here: the",
+        "method's default.",
         "",
         *settings_section(results),
         "",
@@ -290,6 +292,11 @@ def kept_prose(path: Path) -> str:
         return ""
     text = path.read_text(encoding="utf-8")
     return text.partition(BEGIN)[2].partition(END)[0] if BEGIN in text and END in text else ""
+
+
+def _link(path: str) -> str:
+    """A file or folder of the repository, as seen from the page's own folder."""
+    return f"[{path}](../../{path})"
 
 
 def _line(cells: Sequence[str]) -> str:
