@@ -23,7 +23,18 @@ import pytest
 
 atexit.register(shutil.rmtree, os.environ["SELFGUIDE_CACHE"], ignore_errors=True)
 
-FAMILIES = ("bert", "roberta", "distilbert", "electra", "albert", "mpnet", "xlm-roberta", "deberta-v2", "modernbert")
+FAMILIES = (
+    "bert",
+    "roberta",
+    "distilbert",
+    "electra",
+    "albert",
+    "mpnet",
+    "xlm-roberta",
+    "camembert",
+    "deberta-v2",
+    "modernbert",
+)
 
 SUBJECTS = (
     "the old man",
@@ -72,6 +83,8 @@ def _config(family: str, vocabulary: int) -> Any:
         return hf.RobertaConfig(**common, bos_token_id=0, eos_token_id=2)
     if family == "xlm-roberta":
         return hf.XLMRobertaConfig(**common, bos_token_id=0, eos_token_id=2)
+    if family == "camembert":
+        return hf.CamembertConfig(**common, bos_token_id=0, eos_token_id=2)
     if family == "mpnet":
         return hf.MPNetConfig(**common, bos_token_id=0, eos_token_id=2)
     if family == "electra":

@@ -25,7 +25,7 @@ from selfguide.reporting import Reporter
 from selfguide.settings import TrainingSettings
 from selfguide.training import FitContext
 
-DECODABLE = ("bert", "roberta", "xlm-roberta", "electra")
+DECODABLE = ("bert", "roberta", "xlm-roberta", "camembert", "electra")
 QUICK: dict[str, Any] = {"batch_size": 8, "learning_rate": 1e-3, "max_steps": 3, "device": "cpu", "quiet": True}
 
 

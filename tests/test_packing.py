@@ -7,13 +7,14 @@ from pathlib import Path
 
 import pytest
 import torch
-from conftest import toy_sentences
+from conftest import FAMILIES, toy_sentences
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from selfguide.backends import flat
 from selfguide.encoders import backbone, load_encoder
 from selfguide.methods.self_guided import SelfGuidedLoss
-from selfguide.packing import can_pack, layout, packed
+from selfguide.packing import BERT_LAYERS, PACKABLE, can_pack, layout, packed
 from selfguide.views import hidden_states
 
 
@@ -72,6 +73,11 @@ def test_packed_losses_and_gradients_equal_padded_ones(bert: Path, monkeypatch: 
     assert len(packed_grads) == len(plain_grads) > 10
     for one, other in zip(packed_grads, plain_grads, strict=True):
         torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-4)
+
+
+def test_no_family_is_said_to_pack_without_an_encoder_to_test_it_on() -> None:
+    assert set(BERT_LAYERS) <= set(PACKABLE)
+    assert set(PACKABLE) | set(flat.FAMILIES) <= set(FAMILIES)
 
 
 def test_families_that_cannot_pack_run_as_ever(tiny: Callable[[str], Path]) -> None:
