@@ -5,9 +5,10 @@
     python -m benchmarks.table.main_table --rehearse --encoder FOLDER every row in miniature, on a CPU
 
 The rows without labels come first, then those that go on from one of them, those with labels, what goes on from a
-labelled row last, and within each part seed by seed. Up to four calls of `selfguide compare` on one output folder do this: each names the rows of the one
-before, whose cells it finds finished, and more. What is stopped loses the cells in hand only. ``--keep`` keeps the encoders,
-so that a chain such as simcse+whitening goes on from the one of simcse. ``--archive`` packs cells and tables.
+labelled row last, and within each part seed by seed. Up to four calls of `selfguide compare` on one output folder do this: each
+names the rows of the one before, whose cells it finds finished, and more. What is stopped loses the cells in hand only.
+``--keep`` keeps the encoders, so that a chain such as simcse+whitening goes on from the one of simcse. ``--archive`` packs cells
+and tables.
 """
 
 from __future__ import annotations
