@@ -46,7 +46,7 @@ PARTS = ("speed", "steps", "int8", "growth")
 PEER, PEER_BEST = "SentenceTransformer", "SentenceTransformer, best batch"
 PEER_BATCHES = {"cpu": (8, 16, 32, 64, 128), "cuda": (32, 256, 1024, 4096)}
 # Sentences of a pass: at least so many, and as many as the peer encodes in --seconds.
-FEWEST = {"cpu": {"short": 192, "mixed": 96, "long": 24}, "cuda": {"short": 16_384, "mixed": 8192, "long": 1024}}
+FEWEST = {"cpu": {"short": 192, "mixed": 96, "long": 24}, "cuda": {"short": 8192, "mixed": 4096, "long": 512}}
 MOST = {"cpu": 4096, "cuda": 131_072}
 
 Way = Callable[[list[str]], Any]

@@ -110,6 +110,30 @@ def test_layer_0_can_be_trained_when_asked(bert: Path) -> None:
     assert all(p.requires_grad for p in backbone(free).embeddings.parameters())
 
 
+def test_a_tuned_guide_learns_through_its_views(bert: Path) -> None:
+    """Its gradients are those of the objective on views made by hand; its layer 0 stays, and so does a fixed guide."""
+    model = _student(bert)
+    fixed = SelfGuidedLoss(_student(bert), head_size=8)
+    assert not any(parameter.requires_grad for parameter in fixed.guide.parameters())
+    loss = SelfGuidedLoss(model, head_size=8, temperature=0.1, tune_guide=True).eval()
+    features = model.preprocess(toy_sentences(6))
+    loss([features]).backward()
+    found = {name: weight.grad for name, weight in loss.guide.named_parameters() if weight.grad is not None}
+    assert found
+    assert not any(name.startswith("embeddings") for name in found)
+
+    by_hand = backbone(_student(bert)).eval()
+    inputs = {name: features[name] for name in ("input_ids", "attention_mask")}
+    padding = ~inputs["attention_mask"].bool().unsqueeze(-1)
+    views = [states.masked_fill(padding, -torch.inf).amax(1) for states in hidden_states(by_hand, inputs)]
+    with torch.no_grad():
+        embeddings = loss.head(backbone(model)(**inputs).last_hidden_state[:, 0])
+    losses.sg_opt(embeddings, loss.head(torch.stack(views, 1)), 0.1).backward()
+    for name, weight in by_hand.named_parameters():
+        if name in found:
+            torch.testing.assert_close(found[name], weight.grad, rtol=1e-3, atol=1e-5)
+
+
 def test_the_view_sampler_is_uniform_and_takes_own_views() -> None:
     torch.manual_seed(3)
     views = torch.arange(5.0).repeat(400, 1).unsqueeze(-1) + 10 * torch.arange(400.0).view(-1, 1, 1)
@@ -157,6 +181,7 @@ def test_settings_are_told_and_wrong_ones_refused(bert: Path) -> None:
         "layers": [0, 3],
         "head_size": 8,
         "freeze_layer_0": True,
+        "tune_guide": False,
     }
     assert "Kim" in loss.citation
     for wrong, words in (
@@ -166,6 +191,8 @@ def test_settings_are_told_and_wrong_ones_refused(bert: Path) -> None:
         ({"view_pooling": "median"}, "view pooling"),
         ({"layers": "9"}, "no layer 9"),
         ({"head_size": -1}, "head_size"),
+        ({"tune_guide": True, "keep_views": "yes"}, "tune_guide"),
+        ({"tune_guide": True, "gradient_cache": 2}, "tune_guide"),
     ):
         with pytest.raises(UsageError, match=words):
             SelfGuidedLoss(_student(bert), **wrong)  # type: ignore[arg-type]

@@ -27,7 +27,7 @@ Command = Callable[..., Outcome]
 StudyRun = Callable[..., StudyResult]
 QUICK = ("max_steps=2", "dev_every=2")
 SMALLEST: dict[str, tuple[str, ...]] = {
-    "ablation": ("parts=loss,head,layers,layer-0", "losses=opt2", "layers=upper", "head_size=8", "batch_size=4"),
+    "ablation": ("parts=loss,head,layers,layer-0,guide", "losses=opt2", "layers=upper", "head_size=8", "batch_size=4"),
     "temperature": ("temperatures=0.01,0.1", "methods=sg-opt,simcse", "head_size=8", "batch_size=4"),
     "batch-size": ("batch_sizes=2,4", "methods=simcse"),
     "low-resource": ("sentences=8,20,0", "methods=simcse,whitening", "batch_size=4"),

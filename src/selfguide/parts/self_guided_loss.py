@@ -64,6 +64,8 @@ class SelfGuidedOptions:
     """Width of the projection head; 0: no head."""
     freeze_layer_0: bool = True
     """Leave the student's embedding layer as it is."""
+    tune_guide: bool = False
+    """Train the guide too, through its views; for comparison, the method keeps it fixed."""
     pooling: str = "cls"
     """The student's sentence vector: cls, mean, max, last2 or first-last."""
     keep_views: str = "auto"
@@ -96,6 +98,8 @@ class SelfGuidedOptions:
             raise UsageError(f"keep_views_gb must be above 0, got {self.keep_views_gb}.")
         if self.gradient_cache < 0:
             raise UsageError(f"gradient_cache must be at least 0, got {self.gradient_cache}.")
+        if self.tune_guide and (self.gradient_cache or self.keep_views not in ("auto", "no")):
+            raise UsageError("tune_guide changes the views at every step: leave out keep_views and gradient_cache.")
 
 
 def loss_settings(options: SelfGuidedOptions) -> dict[str, Any]:
@@ -125,6 +129,7 @@ class SelfGuidedLoss(HeadedLoss):
         layers: which layers give views: ``"all"``, ``"4-8"``, ``"0,6,12"`` or a list.
         head_size: width of the projection head, 0 for none. It lives in the loss, so it is never saved with the model.
         freeze_layer_0: take the student's embedding layer out of training.
+        tune_guide: train the guide's layers too, through the views they give; the stay-close term still moves the student alone.
         keep_views, keep_views_gb: for :func:`selfguide.train`; see :class:`SelfGuidedOptions`. Elsewhere they do nothing.
         gradient_cache: sentences that go through the encoder at a time; 0 for all.
 
@@ -161,12 +166,22 @@ class SelfGuidedLoss(HeadedLoss):
         layers: str | int | list[int] = "all",
         head_size: int = 4096,
         freeze_layer_0: bool = True,
+        tune_guide: bool = False,
         keep_views: str = "auto",
         keep_views_gb: float = 4.0,
         gradient_cache: int = 0,
     ) -> None:
         super().__init__()
-        SelfGuidedOptions(objective, temperature, stay_close, view_pooling, head_size=head_size)  # refuses in words
+        SelfGuidedOptions(  # refuses in words
+            objective,
+            temperature,
+            stay_close,
+            view_pooling,
+            head_size=head_size,
+            tune_guide=tune_guide,
+            keep_views=keep_views,
+            gradient_cache=gradient_cache,
+        )
         self.objective = objective
         self.temperature = temperature
         self.stay_close = stay_close
@@ -174,6 +189,7 @@ class SelfGuidedLoss(HeadedLoss):
         self.layers = parse_layers(layers, depth(model))
         self.head_size = head_size
         self.freeze_layer_0 = freeze_layer_0
+        self.tune_guide = tune_guide
         self.keep_views, self.keep_views_gb = keep_views, keep_views_gb
         self.gradient_cache = gradient_cache
         self._kept: KeptViews | None = None
@@ -200,6 +216,8 @@ class SelfGuidedLoss(HeadedLoss):
         moving = [name for name, parameter in student.items() if parameter.requires_grad]
         self._student_parameters = [student[name] for name in moving]
         self._guide_parameters = [guide[name] for name in moving]
+        for parameter in self._guide_parameters:
+            parameter.requires_grad_(tune_guide)
         self._firsts = reads_first_tokens_only(model)
         self.share_over_processes()
 
@@ -207,7 +225,7 @@ class SelfGuidedLoss(HeadedLoss):
         """Open or make the kept views, and on a GPU get ready to record steps."""
         super().prepare(run)
         self._half = run.half
-        self._kept = kept_views(self, run)
+        self._kept = None if self.tune_guide else kept_views(self, run)
         if self.device.type == "cuda" and self._can_record(run):
             self._graphs = GraphedSteps(self, self._recorded_step, run.reporter.note)
 
@@ -283,11 +301,12 @@ class SelfGuidedLoss(HeadedLoss):
         """‖θ_F − θ_T‖² over the parameters that may move."""
         return losses.stay_close(self._student_parameters, self._guide_parameters)
 
-    @torch.no_grad()
     def views(self, features: dict[str, Any], plan: Layout | None = None) -> Tensor:
         """The guide's views of a batch, (batch, layers, dim), in the precision that the student runs in."""
         inputs = model_inputs(features, self._inputs)
-        with torch.autocast(self.device.type, dtype=self._half, enabled=self._half is not None):
+        learning = self.tune_guide and torch.is_grad_enabled()
+        half = torch.autocast(self.device.type, dtype=self._half, enabled=self._half is not None)
+        with torch.set_grad_enabled(learning), half:
             if self.gradient_cache:
                 chunks = chunks_of(inputs, self.gradient_cache)
                 return torch.cat([layer_views(self.guide, chunk, self.view_pooling, self.layers) for chunk in chunks])
@@ -298,7 +317,8 @@ class SelfGuidedLoss(HeadedLoss):
         alone = not (torch.distributed.is_available() and torch.distributed.is_initialized())
         one_batch = run.settings.gradient_accumulation == 1 and not self.gradient_cache
         draws_nothing = self.objective not in losses.SINGLE_VIEW_OBJECTIVES
-        return self.records_steps and alone and one_batch and draws_nothing and can_pack(self._student)
+        fixed = not self.tune_guide
+        return self.records_steps and alone and one_batch and draws_nothing and fixed and can_pack(self._student)
 
     def _on_gpu(self, graphs: GraphedSteps, ids: Tensor, plan: Layout, views: Tensor | None) -> Tensor:
         """A step that may be replayed from a recording; its inputs are tensors of a few shapes."""
@@ -341,6 +361,7 @@ class SelfGuidedLoss(HeadedLoss):
             "layers": list(self.layers),
             "head_size": self.head_size,
             "freeze_layer_0": self.freeze_layer_0,
+            "tune_guide": self.tune_guide,
         }
 
     @property

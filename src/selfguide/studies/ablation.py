@@ -2,9 +2,7 @@
 
 The first row is SG-OPT as the setting has it. Every other row differs from it in one part: the objective (the steps from SG
 to SG-OPT), the temperature τ, the weight λ of staying close to the guide, the projection head, the layers that give views,
-how a view and the student's vector are pooled, and whether layer 0 is trained too.
-
-The guide is fixed in every row: the method has no guide that is tuned along with the student.
+how a view and the student's vector are pooled, whether layer 0 is trained too, and whether the guide is (through its views).
 """
 
 from __future__ import annotations
@@ -41,6 +39,11 @@ PARTS = {
     "view-pooling": _Part("view pooling", "view_pooling", "view_poolings"),
     "pooling": _Part("student's pooling", "pooling", "poolings"),
     "layer-0": _Part("layer 0 frozen", "freeze_layer_0", "freeze_layer_0"),
+    "guide": _Part("guide tuned", "tune_guide", "tune_guide"),
+}
+_YES_OR_NO = {
+    "layer-0": {"False": "layer 0 trained too", "True": "layer 0 frozen"},
+    "guide": {"False": "guide fixed", "True": "guide trained too"},
 }
 LAYERS = ("all", "last", "upper", "lower", "without-0")
 _UNTUNED = {"cls": "[CLS], untuned", "mean": "mean, untuned"}
@@ -62,6 +65,7 @@ class Ablation(Study):
             "view_poolings": ("mean",),
             "poolings": ("mean",),
             "freeze_layer_0": (False,),
+            "tune_guide": (True,),
         },
     )
     full = replace(
@@ -76,6 +80,7 @@ class Ablation(Study):
             "view_poolings": ("mean", "cls"),
             "poolings": ("mean",),
             "freeze_layer_0": (False,),
+            "tune_guide": (True,),
         },
     )
 
@@ -152,8 +157,8 @@ def _shown(part: str, label: str) -> str:
     if part == LOSS:
         return f"objective {label}"
     value = label.removeprefix(f"{part} ")
-    if part == "layer-0":
-        return "layer 0 trained too" if value == "False" else "layer 0 frozen"
+    if part in _YES_OR_NO:
+        return _YES_OR_NO[part][value]
     return "no head" if (part, value) == ("head", "0") else f"{PARTS[part].title} {value}"
 
 
@@ -161,7 +166,7 @@ def _instead(part: str, label: str, reference: Row) -> str:
     """What stands in the row, and what it stands in place of."""
     option = reference.stages[0]["options"].get(PARTS[part].option, "")
     value = label if part == LOSS else label.removeprefix(f"{part} ")
-    if part == "layer-0":
+    if part in _YES_OR_NO:
         return {"False": "no", "True": "yes"}[value]
     if part == LOSS:
         return f"{value} instead of {REFERENCE}"
