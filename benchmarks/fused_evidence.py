@@ -108,7 +108,11 @@ def taken_apart(raw: Vectors, folder: Path, options: dict[str, Any]) -> dict[str
     # As they are, both parts are scaled to the same mean squared length on the text before they are joined.
     sizes = [np.sqrt(np.trace(part.covariance) + part.mean @ part.mean) for part in map(statistics.part, range(2))]
     halves = [np.sqrt(share) * raw[:, first] / sizes[0], np.sqrt(1 - share) * raw[:, second] / sizes[1]]
-    maps = [joined_map(statistics, shares, 0, options["shrinkage"]) for shares in ((1, 0), (0, 1), (share, 1 - share))]
+    exponents = (options["tuned_exponent"], 0.5)
+    maps = [
+        joined_map(statistics, shares, 0, options["shrinkage"], exponents)
+        for shares in ((1, 0), (0, 1), (share, 1 - share))
+    ]
     white = [applied(mapping, raw) for mapping in maps]
     return dict(
         zip(

@@ -1,6 +1,6 @@
 """The parts of a fused vector as plain arrays, and what they are worth on graded pairs. Shared by the ``fused_*`` benchmarks.
 
-One pass over the sentences keeps what every variant is made of: the last layer's [CLS], the tokens of layer 0, and weighted
+One pass over the sentences keeps what every variant is made of: the tuned vector, the tokens of layer 0, and weighted
 means of other layers. Variants are then arithmetic on arrays, by the same functions that the method itself is made of.
 
 A cosine of joined parts needs only three numbers of each part and pair (:class:`Geometry`), so that trying another weight
@@ -18,6 +18,7 @@ import torch
 from datasets import Dataset
 from numpy.typing import NDArray
 from sentence_transformers import SentenceTransformer
+from sentence_transformers.base.modules import Dense
 
 from selfguide.calibration.frequencies import Vocabulary, sif_weights
 from selfguide.calibration.parted_statistics import Statistics
@@ -38,6 +39,7 @@ class Encoded:
     """What one pass over sentences kept: a row a sentence, and layer 0 a row a token."""
 
     cls: Vectors
+    """The tuned vector: [CLS], unless the method that tuned it hands out another."""
     tokens: Vectors
     """Layer 0 of every token that is not padding, sentence after sentence."""
     ids: NDArray[np.int64]
@@ -64,6 +66,7 @@ def encoded(
 ) -> Encoded:
     """Run every sentence through the Transformer once. ``weights`` are those of the means of ``layers``."""
     model, names, device = backbone(encoder).eval(), input_names(encoder), encoder.device
+    pooling = _pooling(encoder)
     by_token = None if weights is None else torch.tensor(weights, dtype=torch.float32, device=device)
     cls: dict[int, Vectors] = {}
     tokens: dict[int, Vectors] = {}
@@ -74,7 +77,10 @@ def encoded(
         inputs = {name: value.to(device) for name, value in model_inputs(features, names).items()}
         states = hidden_states(model, inputs)
         mask = inputs["attention_mask"]
-        cls.update(zip(batch, states[-1][:, 0].float().cpu().numpy(), strict=True))
+        pooled: Any = {"token_embeddings": states[-1], "attention_mask": mask, "all_layer_embeddings": states}
+        for module in pooling:
+            pooled = module(pooled)
+        cls.update(zip(batch, pooled["sentence_embedding"].float().cpu().numpy(), strict=True))
         lengths = mask.sum(dim=1).tolist()
         zero, numbers = states[0].float().cpu().numpy(), inputs["input_ids"].cpu().numpy()
         for row, (index, length) in enumerate(zip(batch, lengths, strict=True)):
@@ -93,6 +99,13 @@ def encoded(
         starts=np.concatenate([[0], ends[:-1]]),
         means={layer: np.stack([kept[index] for index in order]) for layer, kept in means.items()},
     )
+
+
+def _pooling(encoder: SentenceTransformer) -> list[torch.nn.Module]:
+    """The modules that make the tuned vector of the Transformer's layers; in a fused encoder a Dense follows them."""
+    after = list(encoder)[1:]
+    dense = next((place for place, module in enumerate(after) if isinstance(module, Dense)), len(after))
+    return after[:dense]
 
 
 def token_weights(encoder: SentenceTransformer, text: Sequence[str], source: str = "both", a: float = 1e-3) -> Floats:

@@ -60,8 +60,17 @@ def _fused(encoder: Path | SentenceTransformer, text: Any = SENTENCES, **options
     return made
 
 
-def _naive_views(encoder: SentenceTransformer, sentences: list[str], layer: int) -> NDArray[np.float64]:
-    """[CLS] of the last layer and the weighted mean of a layer, one sentence at a time, in two separate steps."""
+POOLED = {
+    "cls": lambda states: states[-1][0],
+    "mean": lambda states: states[-1].mean(axis=0),
+    "last2": lambda states: ((states[-1] + states[-2]) / 2).mean(axis=0),
+}
+
+
+def _naive_views(
+    encoder: SentenceTransformer, sentences: list[str], layer: int, pooling: str = "cls"
+) -> NDArray[np.float64]:
+    """The sentence vector and the weighted mean of a layer, one sentence at a time, in two separate steps."""
     vocabulary = Vocabulary.of_encoder(encoder)
     weights = sif_weights(vocabulary, Dataset.from_dict({"sentence": SENTENCES}), "text", 1e-3)
     model = backbone(encoder).eval()
@@ -72,17 +81,17 @@ def _naive_views(encoder: SentenceTransformer, sentences: list[str], layer: int)
         with torch.no_grad():
             states = [state[0].double().numpy() for state in hidden_states(model, inputs)]
         weight = weights[features["input_ids"][0].numpy()]
-        rows.append(np.concatenate([states[-1][0], weight @ states[layer] / weight.sum()]))
+        rows.append(np.concatenate([POOLED[pooling](states), weight @ states[layer] / weight.sum()]))
     return np.array(rows)
 
 
-def _white(vectors: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Whitened by itself, and scaled so that the mean squared length is 1."""
+def _white(vectors: NDArray[np.float64], exponent: float = 0.5) -> NDArray[np.float64]:
+    """Whitened by itself, or in part, and scaled so that the mean squared length is 1."""
     centred = vectors - vectors.mean(0)
     values, directions = np.linalg.eigh(np.cov(centred.T, bias=True))
     alive = values > 1e-8 * (vectors**2).sum(1).mean()
-    white = centred @ directions[:, alive] / np.sqrt(values[alive])
-    return np.asarray(white / np.sqrt(alive.sum()))
+    white = centred @ directions[:, alive] / values[alive] ** exponent
+    return np.asarray(white / np.sqrt((white**2).sum(1).mean()))
 
 
 def _cosines(vectors: NDArray[Any]) -> NDArray[np.float64]:
@@ -92,27 +101,42 @@ def _cosines(vectors: NDArray[Any]) -> NDArray[np.float64]:
 
 
 @pytest.mark.parametrize(
-    ("family", "layer"), [*((family, 0) for family in FAMILIES), ("bert", 2), ("roberta", -1), ("deberta-v2", 1)]
+    ("family", "layer", "pooling", "exponent"),
+    [
+        *((family, 0, "cls", 0.0) for family in FAMILIES),
+        ("bert", 2, "cls", 0.5),
+        ("roberta", -1, "mean", 0.25),
+        ("deberta-v2", 1, "last2", 0.0),
+        ("bert", 0, "last2", 0.5),
+    ],
 )
 def test_the_stock_chain_is_the_naive_two_steps(
-    tiny: Callable[[str], Path], tmp_path: Path, family: str, layer: int
+    tiny: Callable[[str], Path], tmp_path: Path, family: str, layer: int, pooling: str, exponent: float
 ) -> None:
     output = tmp_path / "out"
-    made = _fused(tiny(family), output=output, view_layer=layer, weight=0.7)
-    raw = _naive_views(load_encoder(tiny(family), device="cpu"), SENTENCES, layer)
+    encoder = load_encoder(tiny(family), pooling=pooling, device="cpu")
+    made = _fused(encoder, output=output, view_layer=layer, weight=0.7, tuned_exponent=exponent)
+    raw = _naive_views(load_encoder(tiny(family), device="cpu"), SENTENCES, layer, pooling)
     width = raw.shape[1] // 2
-    first, second = _white(raw[:, :width]), _white(raw[:, width:])
+    first, second = _white(raw[:, :width], exponent), _white(raw[:, width:])
     expected = np.concatenate([np.sqrt(0.7) * first, np.sqrt(0.3) * second], axis=1)
     loaded = SentenceTransformer(str(output), device="cpu")
     assert type(loaded) is SentenceTransformer
-    assert [type(module).__name__ for module in loaded] == CHAIN
+    two_layers = ["WeightedLayerPooling"] if pooling == "last2" else []
+    assert [type(module).__name__ for module in loaded] == [CHAIN[0], *two_layers, *CHAIN[1:]]
     vectors = loaded.encode(SENTENCES)
     np.testing.assert_allclose(vectors, made.encode(SENTENCES), atol=1e-5)
     np.testing.assert_allclose(_cosines(vectors), _cosines(expected), atol=1e-4)
 
 
+def test_a_vector_that_is_not_pooled_from_layers_is_refused(bert: Path) -> None:
+    white = selfguide.train(bert, SENTENCES, "whitening", quiet=True, device="cpu")
+    with pytest.raises(SelfguideError, match="made by Transformer, Pooling, Dense"):
+        _fused(white)
+
+
 def test_each_half_is_white_and_counts_by_its_weight(bert: Path) -> None:
-    encoder = _fused(bert, weight=0.6)
+    encoder = _fused(bert, weight=0.6, tuned_exponent=0.5)
     vectors = encoder.encode(SENTENCES).astype(np.float64)
     np.testing.assert_allclose(vectors.mean(0), 0, atol=1e-5)
     weight = encoder[-1].linear.weight.detach().numpy()
@@ -125,10 +149,10 @@ def test_each_half_is_white_and_counts_by_its_weight(bert: Path) -> None:
 
 
 def test_the_extremes_are_the_parts(bert: Path) -> None:
-    cls, view = _fused(bert, weight=1.0), _fused(bert, weight=0.0)
-    white = selfguide.train(bert, SENTENCES, "whitening", pooling="cls", quiet=True, device="cpu")
+    tuned, view = _fused(bert, weight=1.0, tuned_exponent=0.5), _fused(bert, weight=0.0)
+    white = selfguide.train(bert, SENTENCES, "whitening", pooling="mean", quiet=True, device="cpu")
     sif = selfguide.train(bert, SENTENCES, "sif", frequencies="text", quiet=True, device="cpu")
-    np.testing.assert_allclose(_cosines(cls.encode(SENTENCES)), _cosines(white.encode(SENTENCES)), atol=1e-4)
+    np.testing.assert_allclose(_cosines(tuned.encode(SENTENCES)), _cosines(white.encode(SENTENCES)), atol=1e-4)
     np.testing.assert_allclose(_cosines(view.encode(SENTENCES)), _cosines(sif.encode(SENTENCES)), atol=1e-4)
 
 

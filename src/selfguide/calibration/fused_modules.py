@@ -1,11 +1,12 @@
 """Two views of one forward pass, side by side, out of stock sentence-transformers modules.
 
-    Transformer → Pooling (cls) → Dense (a copy) → WeightedLayerPooling → WordWeights → Pooling (cls, mean) → Dense
+    Transformer → the encoder's pooling → Dense (a copy) → WeightedLayerPooling → WordWeights → Pooling (cls, mean) → Dense
 
 A ``Pooling`` that is asked for cls and finds ``cls_token_embeddings`` among the features takes them for it. The first
-``Dense``, with the identity as its matrix, puts the last layer's [CLS] there. The modules after it are then free to replace
-the tokens by another layer's, weighted by frequency: the second ``Pooling`` joins the [CLS] of the last layer and the weighted
-mean of that layer, both exact. The last ``Dense`` is the calibration (:mod:`selfguide.calibration.parted_statistics`).
+``Dense``, with the identity as its matrix, puts the encoder's sentence vector there, whatever it is pooled from. The modules
+after it are then free to replace the tokens by another layer's, weighted by frequency: the second ``Pooling`` joins that vector
+and the weighted mean of the layer, both exact. The last ``Dense`` is the calibration
+(:mod:`selfguide.calibration.parted_statistics`).
 
 Nothing here depends on what the first token of the other layer looks like, so it holds for every layer and every family.
 """
@@ -18,7 +19,7 @@ from typing import Any
 import torch
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Dense
-from sentence_transformers.sentence_transformer.modules import Pooling, WordWeights
+from sentence_transformers.sentence_transformer.modules import Normalize, Pooling, WeightedLayerPooling, WordWeights
 from torch import nn
 
 from selfguide.calibration.parted_statistics import STATISTICS_FILE, Statistics
@@ -28,12 +29,12 @@ from selfguide.errors import SelfguideError
 
 
 def two_views(encoder: SentenceTransformer, layer: int, words: WordWeights) -> SentenceTransformer:
-    """An encoder whose vector is [last layer's first token ; weighted mean of a layer's tokens], not calibrated yet."""
+    """An encoder whose vector is [the encoder's own ; weighted mean of a layer's tokens], not calibrated yet."""
     transformer, picked_layer, _ = with_pooling(encoder, "mean", layer)
     width = int(transformer.get_embedding_dimension())
     modules: list[nn.Module] = [
         transformer,
-        Pooling(width, "cls"),
+        *_pooling_of(encoder, width),
         _copy(width),
         picked_layer,
         words.requires_grad_(False),
@@ -74,6 +75,19 @@ def refuse_unknown_script(statistics: Statistics, weight: float) -> None:
             "The encoder's tokenizer knows no word of this text, so there is no frequency-weighted view of it; choose an "
             "encoder of the text's language, or say --weight 1."
         )
+
+
+def _pooling_of(encoder: SentenceTransformer, width: int) -> list[nn.Module]:
+    """What makes the encoder's sentence vector of its tokens; of its modules, those that scale the vector are left out."""
+    pooling = [module for module in list(encoder)[1:] if not isinstance(module, Normalize)]
+    plain = all(isinstance(module, WeightedLayerPooling | Pooling) for module in pooling)
+    if not plain or not pooling or pooling[-1].get_embedding_dimension() != width:
+        names = ", ".join(type(module).__name__ for module in encoder)
+        raise SelfguideError(
+            f"The encoder's vector is made by {names}; fused can join vectors that are pooled from the Transformer's layers, "
+            f"of {width} numbers. Choose an encoder without further modules, or --pooling for this one."
+        )
+    return pooling
 
 
 def _copy(width: int) -> Dense:

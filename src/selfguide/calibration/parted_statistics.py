@@ -161,14 +161,24 @@ def warn_if_few(statistics: Statistics, shrinkage: str, reporter: Reporter) -> N
     )
 
 
-def joined_map(statistics: Statistics, shares: Sequence[float], keep: int = 0, shrinkage: str = "auto") -> LinearMap:
-    """The map of the module's head; a part whose share is 0 is left out, ``keep`` 0 keeps all directions."""
+def joined_map(
+    statistics: Statistics,
+    shares: Sequence[float],
+    keep: int = 0,
+    shrinkage: str = "auto",
+    exponents: Sequence[float] | None = None,
+) -> LinearMap:
+    """The map of the module's head; a part whose share is 0 is left out, ``keep`` 0 keeps all directions.
+
+    ``exponents`` say how far each part is whitened: 0.5 (for all, if not given) whitens it, 0 takes off the mean alone.
+    """
     weights, biases = [], []
     for number, (share, place) in enumerate(zip(shares, statistics.places, strict=True)):
         if share == 0:
             continue
         moments = statistics.part(number)
-        white = whitening_map(moments, shrinkage=statistics.shrinkage(number, shrinkage))
+        exponent = exponents[number] if exponents is not None else 0.5
+        white = whitening_map(moments, shrinkage=statistics.shrinkage(number, shrinkage), exponent=exponent)
         squared_length = np.trace(white.weight @ moments.covariance @ white.weight.T)
         scale = np.sqrt(share / squared_length)
         weight = np.zeros((len(white.weight), sum(statistics.widths)))

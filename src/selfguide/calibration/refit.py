@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from selfguide.calibration.parted_statistics import STATISTICS_FILE, Statistics, joined_map, measure, warn_if_few
+from selfguide.calibration.parted_statistics import STATISTICS_FILE, Statistics, measure, warn_if_few
 from selfguide.calibration.statistics import whitening_map
 from selfguide.configuration import RUN_FILE
 from selfguide.errors import SelfguideError, UsageError
@@ -152,7 +152,8 @@ def _mapping(method: Method, statistics: Statistics) -> LinearMap:
     options: Any = method.options
     if method.entry.name == "fused":
         refuse_unknown_script(statistics, options.weight)
-        return joined_map(statistics, (options.weight, 1 - options.weight), options.dim, options.shrinkage)
+        mapping: LinearMap = options.mapping(statistics)
+        return mapping
     return whitening_map(statistics.moments, options.k, statistics.shrinkage(0, options.shrinkage), options.exponent)
 
 

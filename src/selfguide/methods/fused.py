@@ -1,19 +1,21 @@
-"""Fused: two views of a sentence in one vector, a tuned [CLS] and the frequency-weighted embedding layer, both whitened.
+"""Fused: two views of a sentence in one vector, a tuned vector and the frequency-weighted embedding layer.
 
-Contrastive tuning teaches [CLS] of the last layer to tell sentences apart by their meaning, but it also loses some of what the
+Contrastive tuning teaches the last layer to tell sentences apart by their meaning, but it also loses some of what the
 words themselves say; the embedding layer (layer 0) still holds that, and a mean weighted by frequency reads it off. The two
 make different mistakes. One forward pass gives both:
 
-    x_1(s) = H_{l,[CLS]}                                        last layer, after tuning with layer 0 frozen
+    x_1(s) = the tuned sentence vector, such as H_{l,[CLS]}     after tuning with layer 0 frozen
     x_2(s) = Σ_t w(t) H_{0,t} / Σ_t w(t)                        w(t) = a / (a + p(t)); [CLS] and [SEP] weigh 0
     v(s)   = [√w · c_1 W_1 (x_1 − μ_1) ; √(1 − w) · c_2 W_2 (x_2 − μ_2)]
 
-W_k = diag(s^−1/2) Uᵀ whitens view k on the user's text (Σ_k = U diag(s) Uᵀ, shrunk where the text is small), and c_k makes the
+W_2 = diag(s^−1/2) Uᵀ whitens the second view on the user's text (Σ_2 = U diag(s) Uᵀ, shrunk where the text is small), and
+W_1 = diag(s^−e) Uᵀ the first as far as ``tuned_exponent`` e says: contrast has spread a tuned vector out already. c_k makes the
 mean squared length of each part 1, so that w alone says how much each counts. With ``dim`` the leading directions of the
 joined vector are kept.
 
 The first view is tuned by another method of the registry, simcse unless told otherwise: with dropout 0.05 and without a head.
-Dev pairs, if there are any, choose its checkpoint as they always do. A view_layer above 0 is a layer of the *tuned* encoder.
+It is the vector that this method hands out: [CLS], or a mean of one or two layers. Dev pairs, if there are any, choose its
+checkpoint as they always do. A view_layer above 0 is a layer of the *tuned* encoder.
 
 Saved as stock modules (:mod:`selfguide.calibration.fused_modules`), with the statistics beside them, so that more text can
 be added without training (``selfguide calibrate``).
@@ -34,8 +36,8 @@ from sentence_transformers import SentenceTransformer
 from selfguide.calibration.frequencies import Vocabulary, check_source, sif_weights, word_weights
 from selfguide.calibration.fused_modules import calibrated, refuse_unknown_script, two_views
 from selfguide.calibration.parted_statistics import Statistics, joined_map, measure, warn_if_few
-from selfguide.calibration.statistics import check_shrinkage
-from selfguide.encoders import load_encoder, with_pooling
+from selfguide.calibration.statistics import LinearMap, check_shrinkage
+from selfguide.encoders import load_encoder
 from selfguide.errors import UsageError
 from selfguide.methods import registry
 from selfguide.methods.base import Method, option_types
@@ -44,8 +46,8 @@ from selfguide.settings import TrainingSettings, require_types
 from selfguide.training import FitContext, TrainingOutcome
 
 UNTUNED = "none"
-# What the two views ask of any method that tunes the first: the second must not move, and [CLS] is what is tuned.
-_FORCED: dict[str, Any] = {"freeze_layer_0": True, "pooling": "cls", "eval_pooling": "cls"}
+# What the two views ask of any method that tunes the first: the second must not move.
+_FORCED: dict[str, Any] = {"freeze_layer_0": True}
 # Where the method's own defaults are not what this one wants.
 _RECIPES: dict[str, dict[str, Any]] = {"simcse": {"dropout": 0.05, "head": False}}
 
@@ -55,11 +57,13 @@ class FusedOptions:
     """Options of the fused vector."""
 
     tune: str = "simcse"
-    """Method that tunes [CLS]: simcse, sg-opt, consert, any other that can freeze layer 0, or none."""
+    """Method that tunes the first view: simcse, sg-opt, consert, any other that can freeze layer 0, or none."""
     tune_options: str = ""
     """Options of that method, such as "temperature=0.1 dropout=0.1"."""
     weight: float = 0.55
-    """Share of the tuned [CLS] in the vector, 0 to 1; the rest is the frequency-weighted view's."""
+    """Share of the tuned vector, 0 to 1; the rest is the frequency-weighted view's."""
+    tuned_exponent: float = 0.0
+    """How far the tuned vector is whitened: 0 takes off its mean alone, 0.5 whitens it, what is between does it in part."""
     view_layer: int = 0
     """Layer of the frequency-weighted view: 0 is the embedding layer, which tuning leaves as it is, -1 the last."""
     a: float = 1e-3
@@ -75,12 +79,19 @@ class FusedOptions:
         require_types(self)
         if not 0 <= self.weight <= 1:
             raise UsageError(f"weight is a share from 0 to 1, got {self.weight}.")
+        if not 0 <= self.tuned_exponent <= 0.5:
+            raise UsageError(f"tuned_exponent is a number from 0 to 0.5, got {self.tuned_exponent}.")
         if not self.a > 0:
             raise UsageError(f"a must be above 0, got {self.a}.")
         check_source(self.frequencies)
         if self.dim < 0:
             raise UsageError(f"dim must be at least 0, got {self.dim}.")
         check_shrinkage(self.shrinkage)
+
+    def mapping(self, statistics: Statistics) -> LinearMap:
+        """The calibration by the statistics of a text."""
+        shares, exponents = (self.weight, 1 - self.weight), (self.tuned_exponent, 0.5)
+        return joined_map(statistics, shares, self.dim, self.shrinkage, exponents)
 
 
 class Fused(Method):
@@ -113,21 +124,19 @@ class Fused(Method):
         statistics = _statistics(views, context)
         refuse_unknown_script(statistics, options.weight)
         warn_if_few(statistics, options.shrinkage, context.reporter)
-        mapping = joined_map(statistics, (options.weight, 1 - options.weight), options.dim, options.shrinkage)
         seconds = time.monotonic() - started
         return replace(
             outcome,
-            encoder=calibrated(views, mapping, statistics),
+            encoder=calibrated(views, options.mapping(statistics), statistics),
             seconds=outcome.seconds + seconds,
             sentences_per_second=outcome.sentences_per_second or len(context.text) / max(seconds, 1e-9),
-            best_score=None,  # it was that of [CLS] alone; the run scores the vector that is handed out
+            best_score=None,  # it was that of the tuned vector alone; the run scores the vector that is handed out
         )
 
     def _tuned(self, encoder: SentenceTransformer, context: FitContext) -> TrainingOutcome:
-        """The encoder with [CLS] tuned, or as it came."""
+        """The tuned encoder, or the one that came."""
         if self.tuner is None:
-            plain = with_pooling(encoder, "cls")
-            return TrainingOutcome(load_encoder(plain, max_length=context.settings.max_length).eval())
+            return TrainingOutcome(load_encoder(encoder, max_length=context.settings.max_length).eval())
         return self.tuner.fit(encoder, context)
 
 
