@@ -220,8 +220,7 @@ METHODS: tuple[MethodEntry, ...] = (
     MethodEntry(
         "fused",
         "tuning",
-        "two views in one vector: a tuned [CLS] and the frequency-weighted embedding layer, both whitened (ours, not in the "
-        "papers)",
+        "two views in one vector: the tuned one and the frequency-weighted, whitened embedding layer (ours, not in the papers)",
         "fused:Fused",
         inference_cost="one forward pass and a small matrix product",
         reference="builds on simcse, sif and whitening",
