@@ -246,3 +246,15 @@ def test_an_encoder_of_whole_words_has_a_digest() -> None:
 
     assert digest(["<pad>", "rain", "snow"]) == digest(["<pad>", "rain", "snow"])
     assert digest(["<pad>", "rain", "snow"]) != digest(["<pad>", "snow", "rain"])
+
+
+def test_full_studies_are_those_of_the_package_with_the_tables_rates() -> None:
+    from benchmarks import full_studies
+    from selfguide.studies import registry
+
+    # A small encoder of English has nothing to say on other languages.
+    assert set(full_studies.STUDIES) == {entry.name for entry in registry.STUDIES} - {"multilingual"}
+    rates = {line for line in rows.read_settings(rows.SETTINGS_FILE) if line.startswith("simcse.")}
+    assert rates
+    assert rates <= set(full_studies.settings_of("temperature"))
+    assert full_studies.settings_of("ablation") == [rows.STOPPING]

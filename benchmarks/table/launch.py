@@ -1,4 +1,4 @@
-"""Running `selfguide compare` on the inputs of the main table: unpacked, with a time limit, many cells to one GPU."""
+"""Running selfguide's commands on the inputs of the main table: unpacked, with a time limit, many cells to one GPU."""
 
 from __future__ import annotations
 
@@ -46,12 +46,17 @@ def environment(inputs: Path) -> dict[str, str]:
 
 
 def compare(words: Sequence[str], inputs: Path, until: float | None) -> int:
-    """Run one comparison in the folder of inputs; stopped like Ctrl-C at ``until`` (of time.monotonic), cells kept."""
-    command = [sys.executable, "-m", "selfguide", "compare", *words]
-    print(f"selfguide compare {' '.join(words)}", flush=True)
+    """Run one comparison; see :func:`command`."""
+    return command("compare", words, inputs, until)
+
+
+def command(name: str, words: Sequence[str], inputs: Path, until: float | None) -> int:
+    """Run `selfguide NAME` in the folder of inputs; stopped like Ctrl-C at ``until`` (of time.monotonic), cells kept."""
+    print(f"selfguide {name} {' '.join(words)}", flush=True)
     # A shell's background job ignores Ctrl-C and so would its children; then the time limit could not be told to them.
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    process = subprocess.Popen(command, cwd=inputs, env=environment(inputs))
+    started = [sys.executable, "-m", "selfguide", name, *words]
+    process = subprocess.Popen(started, cwd=inputs, env=environment(inputs))
     try:
         return process.wait(None if until is None else max(1.0, until - time.monotonic()))
     except subprocess.TimeoutExpired:

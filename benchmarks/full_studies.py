@@ -1,0 +1,97 @@
+"""The studies at full size on the embedded encoder: 3 seeds, STS-B's sentences, the seven STS sets; resumable.
+
+    python -m benchmarks.full_studies --jobs 14 --minutes 9 --archive studies.tar.xz    # again to go on
+    python -m benchmarks.full_studies layers geometry
+    python -m benchmarks.full_studies --rehearse                                        # all in miniature, on a CPU
+
+Inputs are those of the main table (`python -m benchmarks.table.prepare`), and so are learning rates and the rule for when to
+stop: what STS-B dev chose there (``benchmarks/table/settings.txt``). ``--archive`` packs results, tables and figures.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tarfile
+import time
+from pathlib import Path
+
+from benchmarks.table import launch
+from benchmarks.table.rows import SETTINGS_FILE, STOPPING, read_settings
+
+# Of each study, in the order in which they are run: the methods whose rates are not their defaults, and what is its own.
+STUDIES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
+    "ablation": ((), ()),
+    "layers": ((), ()),
+    "geometry": (("simcse",), ()),
+    "low-resource": (("simcse",), ("max_steps=400", "patience=0")),
+    "temperature": (("simcse",), ()),
+    "augmentations": (("consert",), ()),
+    "batch-size": (("simcse", "consert"), ()),
+    "domains": (("simcse",), ()),
+    "frequent-tokens": (("simcse", "consert"), ()),
+    "efficiency": (("simcse",), ()),
+    "finetune": ((), ()),
+}
+# Enough to see that everything runs.
+_REHEARSAL = ("--limit", "120", "--seeds", "1", "--tasks", "demo", "--dev", "demo-dev", "--set", "max_steps=2")
+_PACKED = ("study.json", "study.md", "figures")
+
+
+def main() -> int:
+    arguments = _arguments()
+    inputs, output = launch.unpacked(Path(arguments.inputs)), Path(arguments.output).resolve()
+    until = time.monotonic() + 60 * arguments.minutes if arguments.minutes else None
+    code = 0
+    with launch.shared_gpu(arguments.mps):
+        for name in arguments.names or STUDIES:
+            if until is not None and time.monotonic() > until:
+                print(f"no time left for {name}", flush=True)
+                continue
+            words = [name, "--full", "--output", str(output / name), "--jobs", str(arguments.jobs)]
+            for setting in settings_of(name):
+                words += ["--set", setting]
+            words += _REHEARSAL if arguments.rehearse else ()
+            code = launch.command("study", words, inputs, until) or code
+            if arguments.archive:
+                pack(output, Path(arguments.archive).resolve())
+    return code
+
+
+def settings_of(name: str) -> list[str]:
+    """What a study is told to ``--set``."""
+    methods, own = STUDIES[name]
+    chosen = [line for line in read_settings(SETTINGS_FILE) if line.partition(".")[0] in methods]
+    return [STOPPING, *chosen, *own]
+
+
+def pack(folder: Path, archive: Path) -> None:
+    """Results, tables and figures of every study as one file."""
+    archive.parent.mkdir(parents=True, exist_ok=True)
+    with tarfile.open(archive, "w:xz") as packed:
+        for study in sorted(folder.iterdir()):
+            for name in _PACKED:
+                if (study / name).exists():
+                    packed.add(study / name, arcname=f"{study.name}/{name}")
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description="Run the studies at full size.")
+    parser.add_argument("names", nargs="*", help=f"which of {', '.join(STUDIES)}; empty: all")
+    parser.add_argument(
+        "--inputs", default=".device-table", help="folder or archive that `benchmarks.table.prepare` made"
+    )
+    parser.add_argument("--output", default=".device-results/studies")
+    parser.add_argument("--jobs", type=int, default=14)
+    parser.add_argument("--minutes", type=float, default=0, help="stop after so many; 0: when all is done")
+    parser.add_argument("--archive", help="pack what was found into this file")
+    parser.add_argument("--no-mps", dest="mps", action="store_false", help="leave the multi-process service alone")
+    parser.add_argument("--rehearse", action="store_true", help="two steps, 120 sentences, one seed, the demo pairs")
+    arguments = parser.parse_args()
+    if unknown := set(arguments.names) - set(STUDIES):
+        parser.error(f"there is no study {', '.join(sorted(unknown))}")
+    return arguments
+
+
+if __name__ == "__main__":
+    sys.exit(main())
