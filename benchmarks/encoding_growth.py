@@ -16,6 +16,8 @@ from itertools import cycle, islice
 from pathlib import Path
 from typing import Any
 
+from benchmarks.results import peak_megabytes
+
 TINY = {
     "hidden_size": 64,
     "num_hidden_layers": 1,
@@ -81,18 +83,7 @@ def _measure(way: str, folder: Path) -> dict[str, float]:
     else:
         model.encode((folder / "text.txt").read_text(encoding="utf-8").splitlines(), show_progress_bar=False)
     seconds = time.perf_counter() - start
-    return {"seconds": round(seconds, 2), "megabytes": round(_peak_megabytes(), 1)}
-
-
-def _peak_megabytes() -> float:
-    """The most memory this program has held.
-
-    Not ``ru_maxrss``: a process that was started by a larger one inherits the larger one's peak, and all sizes look alike.
-    """
-    for line in Path("/proc/self/status").read_text().splitlines():
-        if line.startswith("VmHWM:"):
-            return int(line.split()[1]) / 1024
-    raise SystemExit("this system does not say how much memory a process has held (no VmHWM in /proc/self/status)")
+    return {"seconds": round(seconds, 2), "megabytes": round(peak_megabytes(), 1)}
 
 
 if __name__ == "__main__":

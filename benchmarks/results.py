@@ -53,3 +53,14 @@ def write(path: Path, content: dict[str, Any]) -> None:
     fresh.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
     fresh.replace(path)
     print(f"written: {path.name}", file=sys.stderr)
+
+
+def peak_megabytes() -> float:
+    """The most memory this program has held.
+
+    Not ``ru_maxrss``: a process that was started by a larger one inherits the larger one's peak, and all sizes look alike.
+    """
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith("VmHWM:"):
+            return int(line.split()[1]) / 1024
+    raise SystemExit("this system does not say how much memory a process has held (no VmHWM in /proc/self/status)")

@@ -13,7 +13,6 @@ a process of its own for each contestant.
 from __future__ import annotations
 
 import argparse
-import resource
 import statistics
 import subprocess
 import sys
@@ -23,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.contestants import Ours, Step, encoder_folder, plain_step, sentences, simcse_step
-from benchmarks.results import RESULTS, folder_hash, provenance, write
+from benchmarks.results import RESULTS, folder_hash, peak_megabytes, provenance, write
 from selfguide.encoders import mini_folder
 
 PLAIN, OURS, KEPT, SIMCSE = "plain loop", "selfguide", "selfguide, views kept", "SimCSE, sentence-transformers"
@@ -162,7 +161,7 @@ def _memory_here(name: str, encoder: str, batch: int) -> int:
         else:
             steps = _contestants(folder, used, Path(work), [base])
         alternate(steps, used, batch, 1, 1)
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    return int(peak_megabytes() * 2**20)
 
 
 def _some(text: list[str], count: int) -> list[str]:
