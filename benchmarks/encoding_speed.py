@@ -276,7 +276,10 @@ def _command(arguments: argparse.Namespace) -> str:
     names = [name if folder is None else f"{name}=FOLDER" for name, folder in arguments.encoders]
     data = "SELFGUIDE_DATA=... " if arguments.data else ""
     device = " --device cuda" if arguments.device == "cuda" else ""
-    return f"{data}python -m benchmarks.encoding_speed{device} --encoders {' '.join(names)} --rounds {arguments.rounds}"
+    parts = "" if tuple(arguments.parts) == PARTS else f" --parts {' '.join(arguments.parts)}"
+    texts = "" if tuple(arguments.texts) == TEXTS else f" --texts {' '.join(arguments.texts)}"
+    words = f"--encoders {' '.join(names)}{parts}{texts} --rounds {arguments.rounds}"
+    return f"{data}python -m benchmarks.encoding_speed{device} {words}"
 
 
 def _named(item: str) -> tuple[str, Path | None]:
