@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
@@ -14,7 +14,7 @@ from sentence_transformers import SentenceTransformer
 from benchmarks import fused_ideas as ideas
 from benchmarks.fused_parts import Encoded, Floats, Geometry, GradedSets, Part, applied, joined
 from selfguide.calibration.frequencies import SOURCES, Vocabulary, probabilities, weights_of
-from selfguide.calibration.parted_statistics import Statistics, joined_map
+from selfguide.calibration.parted_statistics import Statistics
 from selfguide.methods.fused import FusedOptions
 
 DEFAULTS = FusedOptions()
@@ -73,15 +73,19 @@ class Material:
 
     @cached_property
     def white(self) -> dict[str, Geometry]:
-        """Both parts, whitened as the method does."""
+        """Both parts, whitened."""
         return {"cls": self.geometry(self.cls.whitened()), "view": self.geometry(self.view.whitened())}
 
     def geometry(self, part: Part) -> Geometry:
         return self.sets.geometry(part.scored)
 
+    def calibrated(self, cls: Part) -> Part:
+        """The tuned part as the method has it: whitened as far as its default says."""
+        return cls.whitened(exponent=DEFAULTS.tuned_exponent)
+
     def fused(self, cls: Part | None = None, view: Part | None = None) -> Geometry:
         """Two parts at the method's weight; one that is not given is the method's own."""
-        parts = dict(self.white)
+        parts = {"cls": self.geometry(self.calibrated(self.cls)), "view": self.white["view"]}
         parts.update({name: self.geometry(part) for name, part in (("cls", cls), ("view", view)) if part is not None})
         return joined(parts, {"cls": DEFAULTS.weight, "view": 1 - DEFAULTS.weight})
 
@@ -143,8 +147,8 @@ def _texts(material: Material) -> Named:
     for name in material.texts:
         cls = material.part(material.found.cls, name)
         view = material.part(material.found.view(material.weights(text=name)), name)
-        yield f"calibration text: {name}", material.fused(cls.whitened(), view.whitened())
-        yield f"calibration text, cls alone: {name}", material.geometry(cls.whitened())
+        yield f"calibration text: {name}", material.fused(material.calibrated(cls), view.whitened())
+        yield f"calibration text, cls alone: {name}", material.geometry(material.calibrated(cls))
         yield f"calibration text, view alone: {name}", material.geometry(view.whitened())
 
 
@@ -153,9 +157,9 @@ def _sizes(material: Material) -> Named:
     both = ideas.beside(material.cls, material.view)
     width = material.cls.text.shape[1]
     statistics = Statistics.of(both.text, (width, width))
-    most = len(joined_map(statistics, (DEFAULTS.weight, 1 - DEFAULTS.weight)).weight)
+    most = len(DEFAULTS.mapping(statistics).weight)
     for size in sorted({min(size, most) for size in SIZES}):
-        mapping = joined_map(statistics, (DEFAULTS.weight, 1 - DEFAULTS.weight), size)
+        mapping = replace(DEFAULTS, dim=size).mapping(statistics)
         yield f"k: {size}", material.sets.geometry(applied(mapping, both.scored))
 
 

@@ -85,4 +85,4 @@ def _step(ours: Ours, batch: list[str], kept: bool) -> tuple[float, dict[str, An
     loss.backward()
     found = {name: weight.grad.clone() for name, weight in ours.loss.named_parameters() if weight.grad is not None}
     ours.loss.zero_grad(set_to_none=True)
-    return float(loss), found
+    return loss.item(), found

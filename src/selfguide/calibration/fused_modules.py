@@ -85,7 +85,7 @@ def _pooling_of(encoder: SentenceTransformer, width: int) -> list[nn.Module]:
         names = ", ".join(type(module).__name__ for module in encoder)
         raise SelfguideError(
             f"The encoder's vector is made by {names}; fused can join vectors that are pooled from the Transformer's layers, "
-            f"of {width} numbers. Choose an encoder without further modules, or --pooling for this one."
+            f"of {width} numbers. Choose an encoder without further modules, or a --tune other than none."
         )
     return pooling
 
