@@ -5,7 +5,8 @@
     python -m benchmarks.full_studies --rehearse                                        # all in miniature, on a CPU
 
 Inputs are those of the main table (`python -m benchmarks.table.prepare`), and so are learning rates and the rule for when to
-stop: what STS-B dev chose there (``benchmarks/table/settings.txt``). ``--archive`` packs results, tables and figures.
+stop: what STS-B dev chose there (``benchmarks/table/settings.txt``). ``--archive`` packs results, tables, figures and cells;
+unpacked into the output folder, a later call goes on from there.
 """
 
 from __future__ import annotations
@@ -35,7 +36,8 @@ STUDIES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
 }
 # Enough to see that everything runs.
 _REHEARSAL = ("--limit", "120", "--seeds", "1", "--tasks", "demo", "--dev", "demo-dev", "--set", "max_steps=2")
-_PACKED = ("study.json", "study.md", "figures")
+# What is found, and what a later call needs to go on: cells and measurements, without encoders.
+_PACKED = ("study.json", "study.md", "figures/*", "measurements/*.json", "grids/*/cells/*.json")
 
 
 def main() -> int:
@@ -66,13 +68,13 @@ def settings_of(name: str) -> list[str]:
 
 
 def pack(folder: Path, archive: Path) -> None:
-    """Results, tables and figures of every study as one file."""
+    """Results, tables and figures of every study as one file, with the cells of those that are not finished."""
     archive.parent.mkdir(parents=True, exist_ok=True)
     with tarfile.open(archive, "w:xz") as packed:
         for study in sorted(folder.iterdir()):
-            for name in _PACKED:
-                if (study / name).exists():
-                    packed.add(study / name, arcname=f"{study.name}/{name}")
+            for pattern in _PACKED:
+                for file in sorted(study.glob(pattern)):
+                    packed.add(file, arcname=str(file.relative_to(folder)))
 
 
 def _arguments() -> argparse.Namespace:
