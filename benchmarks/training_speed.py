@@ -93,10 +93,12 @@ def _contestants(folder: Path, text: list[str], work: Path, only: list[str]) -> 
 
 
 def alternate(steps: dict[str, Step], text: list[str], batch: int, rounds: int, each: int) -> dict[str, list[float]]:
-    """Seconds a step in each round; every contestant gets the same batches."""
+    """Seconds a step in each round; every contestant gets the same batches, and another one begins each round."""
     times: dict[str, list[float]] = {name: [] for name in steps}
     for number in range(rounds + 1):
-        for name, step in steps.items():
+        names = [*steps][number % len(steps) :] + [*steps][: number % len(steps)]
+        for name in names:
+            step = steps[name]
             start = time.perf_counter()
             for part in range(each):
                 first = (number * each + part) * batch % max(1, len(text) - batch + 1)

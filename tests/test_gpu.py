@@ -62,6 +62,39 @@ def test_a_recorded_step_reads_its_own_batch(folder: Path, tmp_path: Path) -> No
     assert other[0] == pytest.approx(_step(ours, text[16:32], False)[0], abs=1e-5)
 
 
+def test_shapes_take_turns_without_reading_each_others_memory(folder: Path, tmp_path: Path) -> None:
+    """Recordings share their working memory and their gradients."""
+    text = [*toy_sentences(32), *(" and ".join(toy_sentences(64)[at : at + 6]) for at in range(0, 48, 3))]
+    ours = Ours(folder, text, tmp_path, "cuda")
+    for module in ours.loss.modules():
+        if isinstance(module, torch.nn.Dropout):
+            module.p = 0.0
+    graphs, batches = ours.loss._graphs, (text[:16], text[-16:], text[:8])
+    assert graphs is not None
+    for _ in range(4):
+        recorded = [_step(ours, batch, False) for batch in batches]
+    assert len(graphs) == len(batches)
+    ours.loss._graphs = None
+    for batch, (loss, gradients) in zip(batches, recorded, strict=True):
+        plain = _step(ours, batch, False)
+        assert loss == pytest.approx(plain[0], abs=1e-5)
+        for name, gradient in plain[1].items():
+            torch.testing.assert_close(gradients[name], gradient, atol=1e-4, rtol=1e-3, msg=name)
+
+
+def test_a_scaled_loss_has_scaled_gradients(folder: Path, tmp_path: Path) -> None:
+    text = toy_sentences(32)
+    ours = Ours(folder, text, tmp_path, "cuda")
+    for module in ours.loss.modules():
+        if isinstance(module, torch.nn.Dropout):
+            module.p = 0.0
+    for _ in range(4):
+        plain = _step(ours, text[:16], False)
+    scaled = _step(ours, text[:16], False, weight=8.0)
+    for name, gradient in plain[1].items():
+        torch.testing.assert_close(scaled[1][name], 8 * gradient, atol=1e-4, rtol=1e-3, msg=name)
+
+
 def test_dropout_differs_from_replay_to_replay(folder: Path, tmp_path: Path) -> None:
     text = toy_sentences(32)
     ours = Ours(folder, text, tmp_path, "cuda")
@@ -76,13 +109,13 @@ def test_bf16_encoding_follows_fp32(folder: Path) -> None:
     assert cosine(half, single).min() > 0.999
 
 
-def _step(ours: Ours, batch: list[str], kept: bool) -> tuple[float, dict[str, Any]]:
+def _step(ours: Ours, batch: list[str], kept: bool, weight: float = 1.0) -> tuple[float, dict[str, Any]]:
     """The loss and the gradients; weights stay as they are."""
     ours.loss._kept = ours._kept if kept else None
     made = ours._collate([{"s": sentence} for sentence in batch])
     features = {name.removeprefix("s_"): _moved(value, "cuda") for name, value in made.items()}
     loss = ours.loss([features])
-    loss.backward()
+    (weight * loss).backward()
     found = {name: weight.grad.clone() for name, weight in ours.loss.named_parameters() if weight.grad is not None}
     ours.loss.zero_grad(set_to_none=True)
     return loss.item(), found
