@@ -337,3 +337,48 @@ def test_bf16_is_for_the_flat_row(tiny: Callable[[str], Path], monkeypatch: pyte
     monkeypatch.setattr(half, "check_bf16", lambda model: None)
     with pytest.raises(UsageError, match="BERT's layers"):
         backends.runner(selfguide.load_encoder(tiny("mpnet")), "bf16")
+
+
+@needs_onnx
+def test_maps_that_rounding_would_spoil_stay_in_fp32(bert: Path, graphs: Path) -> None:
+    """One inner number of a feed-forward part is made huge, and its weights out of it tiny: the product is as before."""
+    import onnx
+
+    from selfguide.backends.graphs import graph_file
+    from selfguide.backends.int8 import LARGEST_ERROR, rounding_errors
+
+    model = selfguide.load_encoder(bert, pooling="mean")
+    layer = model[0].model.encoder.layer[1]
+    with torch.no_grad():
+        layer.intermediate.dense.bias[3] = 3000.0
+        layer.output.dense.weight[:, 3] *= 1e-4
+    errors = rounding_errors(graph_file(model, int8=False), model)
+    spoilt = [name for name, error in errors.items() if error > LARGEST_ERROR]
+    assert len(errors) == 6 * len(model[0].model.encoder.layer)
+    assert len(spoilt) == 1
+    left = {node.name for node in onnx.load(str(graph_file(model, int8=True))).graph.node if node.op_type == "MatMul"}
+    assert set(spoilt) <= left
+    assert not (set(errors) - set(spoilt)) & left
+    small, expected = encode(model, TEXT, backend="int8"), plain(model)
+    cosines = (small * expected).sum(1) / np.linalg.norm(small, axis=1) / np.linalg.norm(expected, axis=1)
+    assert cosines.min() > 0.99
+
+
+def test_the_rounding_error_follows_its_formula() -> None:
+    from selfguide.backends.int8 import rounding_error
+
+    draw = np.random.default_rng(0)
+    states, weights = draw.normal(size=(3, 5, 8)).astype(np.float32), draw.normal(size=(8, 4)).astype(np.float32)
+    real = np.array([[1, 1, 1, 1, 1], [1, 1, 0, 0, 0], [1, 1, 1, 0, 0]], dtype=bool)
+    step = (states.max() - states.min()) / 255
+    zero = round(-states.min() / step)
+    errors = []
+    for sentence, token in zip(*np.nonzero(real), strict=True):
+        wrong, whole = np.zeros(4), np.zeros(4)
+        for number, weight in zip(states[sentence, token], weights, strict=True):
+            near = (min(max(round(number / step) + zero, 0), 255) - zero) * step
+            wrong += (near - number) * weight
+            whole += number * weight
+        errors.append(np.sqrt((wrong**2).sum()) / np.sqrt((whole**2).sum()))
+    assert rounding_error(states, weights, real) == pytest.approx(float(np.median(errors)), rel=1e-3)
+    assert rounding_error(np.zeros((1, 2, 8), np.float32), weights, real[:1, :2]) == 0.0

@@ -2,9 +2,8 @@
 
 A graph holds the whole encoder: Transformer, pooling, and what follows (Dense, Normalize, layer means): token ids and mask
 in, vectors out. It is made by ``torch.onnx`` and kept under the hash of everything that decides the vectors, so another
-encoder, or the same one trained further, gets another graph. The int8 graph is the same with the weights of its dense
-maps in eight bits, one scale a column, and their inputs rounded as they come; embeddings, norms, attention and what follows
-the Transformer stay in fp32.
+encoder, or the same one trained further, gets another graph. The int8 graph is the same with most of its dense maps in
+eight bits (:mod:`selfguide.backends.int8`); embeddings, norms, attention and what follows the Transformer stay in fp32.
 """
 
 from __future__ import annotations
@@ -31,11 +30,12 @@ from sentence_transformers.sentence_transformer.modules import (
 from torch import Tensor, nn
 
 from selfguide.backends.digest import model_digest
+from selfguide.backends.int8 import has_vnni, quantise
 from selfguide.encoders import quiet_libraries
 from selfguide.errors import SelfguideError
 
 # Raised when the graph of the same weights would come out another way.
-VERSION = 1
+VERSION = 2
 # The first with a Gelu of its own: spelt out as an error function it takes five passes over the widest tensor there is.
 OPSET = 20
 STOCK = (Transformer, Pooling, WeightedLayerPooling, WordWeights, Dense, Normalize, LayerNorm)
@@ -48,8 +48,8 @@ def graph_file(model: SentenceTransformer, int8: bool) -> Path:
     plain = graphs_folder() / f"{name}.onnx"
     if not int8:
         return plain if plain.is_file() else _kept(plain, lambda fresh: _export(model, fresh))
-    small = graphs_folder() / f"{name}-int8{'' if _has_vnni() else '-reduced'}.onnx"
-    return small if small.is_file() else _kept(small, lambda fresh: _quantise(graph_file(model, False), fresh))
+    small = graphs_folder() / f"{name}-int8{'' if has_vnni() else '-reduced'}.onnx"
+    return small if small.is_file() else _kept(small, lambda fresh: _make_small(model, fresh))
 
 
 def graphs_folder() -> Path:
@@ -119,27 +119,9 @@ def _export(model: SentenceTransformer, path: Path) -> None:
     program.save(str(path), external_data=False)
 
 
-def _quantise(plain: Path, path: Path) -> None:
-    from onnxruntime.quantization import QuantType, quantize_dynamic
-
+def _make_small(model: SentenceTransformer, path: Path) -> None:
     with _quiet():
-        quantize_dynamic(
-            plain,
-            path,
-            op_types_to_quantize=["MatMul"],
-            weight_type=QuantType.QInt8,
-            per_channel=True,
-            # Without VNNI pairs of products are added in 16 bits, where eight bits a weight can overflow.
-            reduce_range=not _has_vnni(),
-        )
-
-
-def _has_vnni() -> bool:
-    try:
-        flags = Path("/proc/cpuinfo").read_text()
-    except OSError:
-        return False
-    return "avx512_vnni" in flags or "avx_vnni" in flags or "asimddp" in flags
+        quantise(graph_file(model, False), path, model)
 
 
 def _kept(path: Path, make: Callable[[Path], None]) -> Path:
