@@ -258,3 +258,24 @@ def test_full_studies_are_those_of_the_package_with_the_tables_rates() -> None:
     assert rates
     assert rates <= set(full_studies.settings_of("temperature"))
     assert full_studies.settings_of("ablation") == [rows.STOPPING]
+
+
+def test_of_commands_given_again_with_more_rows_the_page_shows_the_last() -> None:
+    few, same, all_rows, others = (
+        f"selfguide compare data:stsb --methods {words} --seeds 8{more}"
+        for words, more in (("a,b", ""), ("a,b,c", " --keep"), ("a,b,c", ""), ("d", ""))
+    )
+    assert page.fullest([few, others, same, all_rows]) == [others, all_rows]
+
+
+def test_studies_cut_short_come_back_with_their_cells_and_without_encoders(tmp_path: Path) -> None:
+    from benchmarks import full_studies
+
+    cell = tmp_path / "out" / "ablation" / "grids" / "ablation" / "cells" / "sg-opt.seed1.json"
+    weights = cell.parents[1] / "encoders" / "sg-opt.seed1" / "model.safetensors"
+    for file in (cell, weights):
+        file.parent.mkdir(parents=True)
+        file.write_text("{}")
+    full_studies.pack(tmp_path / "out", tmp_path / "packed.tar.xz")
+    with tarfile.open(tmp_path / "packed.tar.xz") as packed:
+        assert packed.getnames() == ["ablation/grids/ablation/cells/sg-opt.seed1.json"]

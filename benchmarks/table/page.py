@@ -242,7 +242,7 @@ def troubles_section(results: Results) -> list[str]:
 
 def page(results: Results, published: dict[str, Any], prose: str = "") -> str:
     """The whole page."""
-    commands = [f"```bash\n{command}\n```" for command in results.comparison["commands"]]
+    commands = [f"```bash\n{command}\n```" for command in fullest(results.comparison["commands"])]
     troubles = troubles_section(results)
     parts = [
         "# The main table",
@@ -279,11 +279,28 @@ def page(results: Results, published: dict[str, Any], prose: str = "") -> str:
         *(["## Cells without a score", "", *troubles, ""] if troubles else []),
         "## Commands",
         "",
-        "`python -m benchmarks.table.main_table` runs, in the folder of inputs:",
+        "`python -m benchmarks.table.main_table` runs, in the folder of inputs (the results file names all that were given):",
         "",
         *(line for command in commands for line in (command, "")),
     ]
     return "\n".join(parts).rstrip("\n") + "\n"
+
+
+def fullest(commands: list[str]) -> list[str]:
+    """Of commands that were given again with more rows, the last: the cells of the others are found finished by it."""
+
+    def rows(command: str) -> set[str]:
+        words = command.split()
+        return set(words[words.index("--methods") + 1].split(","))
+
+    return [
+        command
+        for number, command in enumerate(commands)
+        if not any(
+            rows(command) < rows(other) or (rows(command) == rows(other) and later > number)
+            for later, other in enumerate(commands)
+        )
+    ]
 
 
 def kept_prose(path: Path) -> str:
