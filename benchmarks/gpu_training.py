@@ -12,6 +12,7 @@ for a large bf16 product. What does not fit into ``--seconds`` is left out, and 
 from __future__ import annotations
 
 import argparse
+import re
 import statistics
 import tempfile
 import time
@@ -113,7 +114,9 @@ def _setting(
                 if rate
                 else {},
                 "recorded": recorded,
-                "notes": ours.notes,
+                "notes": [
+                    re.sub(r" in /\S+", "", note) for note in ours.notes
+                ],  # where files lie is the machine's own business
             }
         )
 

@@ -45,7 +45,7 @@ def main() -> None:
     write(
         arguments.out or RESULTS / "training-parts.json",
         {
-            **provenance(f"python -m benchmarks.training_parts --batch {arguments.batch} --rounds {arguments.rounds}"),
+            **provenance(_command(arguments)),
             "encoder": {"name": "mini", "weights": folder_hash(mini_folder())},
             "text": described,
             "batch": arguments.batch,
@@ -95,6 +95,11 @@ def _tokens_in_the_loop(ours: Ours) -> Iterator[None]:
 
     with patch.object(ours, "_collate", collate):
         yield
+
+
+def _command(arguments: argparse.Namespace) -> str:
+    encoders = " ".join(arguments.encoders)
+    return f"python -m benchmarks.training_parts --encoders {encoders} --batch {arguments.batch} --rounds {arguments.rounds}"
 
 
 def _arguments() -> argparse.Namespace:
