@@ -20,7 +20,7 @@ import argparse
 import json
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +30,7 @@ from numpy.typing import NDArray
 from benchmarks.fused_parts import Floats, GradedSets, Vectors, applied
 from benchmarks.results import RESULTS, folder_hash, provenance, write
 from selfguide.calibration.frequencies import count_words, english_table
-from selfguide.calibration.parted_statistics import STATISTICS_FILE, Statistics, joined_map
+from selfguide.calibration.parted_statistics import STATISTICS_FILE, TextStatistics, joined_map
 from selfguide.calibration.refit import _without_last
 from selfguide.encoders import load_encoder
 from selfguide.encoding import sentence_vectors
@@ -39,6 +39,7 @@ from selfguide.evaluation.evaluate import load_tasks
 from selfguide.evaluation.metrics import spearman
 from selfguide.evaluation.protocol import Protocol
 from selfguide.evaluation.rows import TaskData
+from selfguide.methods.fused import FusedOptions
 
 OUT = RESULTS / "fused-evidence.json"
 FREQUENT = 100
@@ -103,14 +104,16 @@ def subset_tasks(data: str | None) -> list[TaskData]:
 
 def taken_apart(raw: Vectors, folder: Path, options: dict[str, Any]) -> dict[str, Vectors]:
     """The parts of vectors [x_1 ; x_2], as they are and whitened by the folder's statistics; ``both`` joins at its weight."""
-    statistics = Statistics.load(folder / STATISTICS_FILE)
+    kept = TextStatistics.load(folder / STATISTICS_FILE)
+    statistics = kept.sentences
     share, (first, second) = options["weight"], statistics.places
     # As they are, both parts are scaled to the same mean squared length on the text before they are joined.
     sizes = [np.sqrt(np.trace(part.covariance) + part.mean @ part.mean) for part in map(statistics.part, range(2))]
     halves = [np.sqrt(share) * raw[:, first] / sizes[0], np.sqrt(1 - share) * raw[:, second] / sizes[1]]
-    exponents = (options["tuned_exponent"], 0.5)
+    given = FusedOptions(**{item.name: options[item.name] for item in fields(FusedOptions) if item.name in options})
+    spreads = None if kept.tokens is None else (None, given.spread(kept.tokens))
     maps = [
-        joined_map(statistics, shares, 0, options["shrinkage"], exponents)
+        joined_map(statistics, shares, 0, given.shrinkage, (given.tuned_exponent, 0.5), spreads)
         for shares in ((1, 0), (0, 1), (share, 1 - share))
     ]
     white = [applied(mapping, raw) for mapping in maps]

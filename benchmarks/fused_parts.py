@@ -20,14 +20,16 @@ from numpy.typing import NDArray
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Dense
 
-from selfguide.calibration.frequencies import Vocabulary, sif_weights
+from selfguide.calibration.frequencies import Vocabulary, continues_a_word, sif_weights
 from selfguide.calibration.parted_statistics import Statistics
 from selfguide.calibration.statistics import LinearMap, Moments, whitening_map
+from selfguide.calibration.token_statistics import TokenMeans
 from selfguide.encoders import backbone, input_names
 from selfguide.encoding import token_batches
 from selfguide.evaluation.metrics import spearman
 from selfguide.evaluation.rows import TaskData
 from selfguide.evaluation.tasks import GROUPS
+from selfguide.methods.fused import FusedOptions
 from selfguide.views import hidden_states, model_inputs
 
 Floats = NDArray[np.float64]
@@ -54,6 +56,39 @@ class Encoded:
         sums = np.add.reduceat(self.tokens * weight[:, None], self.starts, axis=0)
         totals = np.add.reduceat(weight, self.starts)
         return np.asarray(sums / np.maximum(totals, 1e-9)[:, None])
+
+    def tokens_of(self, rows: NDArray[np.int64]) -> tuple[NDArray[np.int64], Vectors]:
+        """Numbers and vectors of the tokens of some sentences."""
+        wanted = np.zeros(len(self.starts), dtype=bool)
+        wanted[rows] = True
+        lengths = np.diff(np.append(self.starts, len(self.ids)))
+        chosen = np.repeat(wanted, lengths)
+        return self.ids[chosen], self.tokens[chosen]
+
+
+@dataclass(frozen=True)
+class Bag:
+    """What makes a soft bag of words of weighted means, as the method fused does it, by the tokens of a text."""
+
+    spread: LinearMap
+    lengths: Floats
+
+    @classmethod
+    def of(cls, found: Encoded, rows: NDArray[np.int64], vocabulary: Vocabulary, exponent: float = 0.5) -> Bag:
+        """By the tokens of layer 0 of these sentences; ``exponent`` says how far tokens are whitened."""
+        ids, tokens = found.tokens_of(rows)
+        plain = ~np.isin(ids, sorted(vocabulary.special))
+        statistics = Statistics.of(tokens[plain], (tokens.shape[1],))
+        means = TokenMeans(len(vocabulary.tokens), tokens.shape[1])
+        means.add(ids[plain], tokens[plain])
+        spread = whitening_map(statistics.moments, 0, statistics.shrinkage(0), exponent)
+        return cls(spread, means.lengths(spread))
+
+    def vectors(self, found: Encoded, weights: Floats) -> Vectors:
+        """Of every sentence; not centred."""
+        return applied(
+            LinearMap(self.spread.weight, np.zeros(len(self.spread.weight))), found.view(weights / self.lengths)
+        )
 
 
 @torch.inference_mode()
@@ -109,8 +144,15 @@ def _pooling(encoder: SentenceTransformer) -> list[torch.nn.Module]:
 
 
 def token_weights(encoder: SentenceTransformer, text: Sequence[str], source: str = "both", a: float = 1e-3) -> Floats:
-    """The weights that the method fused would give the tokens on this text."""
-    return sif_weights(Vocabulary.of_encoder(encoder), Dataset.from_dict({"sentence": list(text)}), source, a)
+    """The weights that the method fused would give the tokens on this text, before it divides them by their lengths."""
+    vocabulary = Vocabulary.of_encoder(encoder)
+    weights = sif_weights(vocabulary, Dataset.from_dict({"sentence": list(text)}), source, a)
+    return weights * piece_weights(vocabulary)
+
+
+def piece_weights(vocabulary: Vocabulary, weight: float = FusedOptions().piece_weight) -> Floats:
+    """What each token counts for going on with a word or beginning one."""
+    return np.where(continues_a_word(vocabulary), weight, 1.0)
 
 
 @dataclass

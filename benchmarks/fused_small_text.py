@@ -28,8 +28,9 @@ from numpy.typing import NDArray
 from sentence_transformers import SentenceTransformer
 
 import selfguide
-from benchmarks.fused_parts import Encoded, GradedSets, Part, encoded, joined, summary, token_weights
+from benchmarks.fused_parts import Bag, Encoded, GradedSets, Part, encoded, joined, summary, token_weights
 from benchmarks.results import RESULTS, folder_hash, provenance, write
+from selfguide.calibration.frequencies import Vocabulary
 from selfguide.comparison.texts import Places, text_of_sources
 from selfguide.demo import demo_sentences
 from selfguide.encoders import load_encoder, mini_folder
@@ -86,7 +87,8 @@ def tuned_before(
     for size, many in chosen.items():
         for picked in many:
             weights = token_weights(encoder, [text[index] for index in picked])
-            scores = draw_scores(of_text, of_pairs, np.searchsorted(used, picked), weights, sets)
+            bag = Bag.of(of_text, np.searchsorted(used, picked), Vocabulary.of_encoder(encoder))
+            scores = draw_scores(of_text, of_pairs, np.searchsorted(used, picked), weights, bag, sets)
             rows.append({"size": size, **scores})
     return rows
 
@@ -102,24 +104,32 @@ def tuned_on_own(
             few = [text[index] for index in picked]
             encoder = selfguide.train("mini", few, "fused", tune=tune, seed=seed, quiet=True)
             of_text, of_pairs = encoded(encoder, few, batch_size=64), encoded(encoder, sets.sentences, batch_size=64)
-            scores = draw_scores(of_text, of_pairs, np.arange(size), token_weights(encoder, few), sets)
+            bag = Bag.of(of_text, np.arange(size), Vocabulary.of_encoder(encoder))
+            scores = draw_scores(of_text, of_pairs, np.arange(size), token_weights(encoder, few), bag, sets)
             rows.append({"size": size, **scores})
             print(f"own {tune}, {size} sentences, seed {seed}: {scores}", flush=True)
     return rows
 
 
 def draw_scores(
-    of_text: Encoded, of_pairs: Encoded, picked: NDArray[np.int64], weights: NDArray[np.float64], sets: GradedSets
+    of_text: Encoded,
+    of_pairs: Encoded,
+    picked: NDArray[np.int64],
+    weights: NDArray[np.float64],
+    bag: Bag,
+    sets: GradedSets,
 ) -> dict[str, float]:
-    """Scores on the demo pairs of the plain tuned [CLS], of each whitened part, and of both joined as the method does."""
-    share = FusedOptions().weight
-    cls, view = Part(of_text.cls[picked], of_pairs.cls), Part(of_text.view(weights)[picked], of_pairs.view(weights))
-    parts = {"cls": sets.geometry(cls.whitened().scored), "view": sets.geometry(view.whitened().scored)}
+    """Scores on the demo pairs of the plain tuned [CLS], of [CLS] whitened, of the view, and of both as the method joins them."""
+    options = FusedOptions()
+    cls = Part(of_text.cls[picked], of_pairs.cls)
+    view = Part(bag.vectors(of_text, weights)[picked], bag.vectors(of_pairs, weights)).whitened(exponent=0.0)
+    own = sets.geometry(cls.whitened(exponent=options.tuned_exponent).scored)
+    parts = {"cls": own, "view": sets.geometry(view.scored)}
     vectors = {
         "plain": sets.geometry(cls.scored),
-        "cls, whitened": parts["cls"],
-        "view, whitened": parts["view"],
-        "fused": joined(parts, {"cls": share, "view": 1 - share}),
+        "cls, whitened": sets.geometry(cls.whitened().scored),
+        "view": parts["view"],
+        "fused": joined(parts, {"cls": options.weight, "view": 1 - options.weight}),
     }
     return {name: sets.scores(geometry)["demo"] for name, geometry in vectors.items()}
 
@@ -128,7 +138,7 @@ def _keep(found: dict[str, Any], name: str, row: dict[str, Any]) -> None:
     """Add a draw to its cell, and summarise the cell anew."""
     cell = found.setdefault(name, {}).setdefault(str(row["size"]), {"draws": []})
     cell["draws"].append({key: value for key, value in row.items() if key != "size"})
-    for key in ("plain", "cls, whitened", "view, whitened", "fused"):
+    for key in ("plain", "cls, whitened", "view", "fused"):
         cell[key] = summary([draw[key] for draw in cell["draws"]])
     cell["difference"] = summary([draw["fused"] - draw["plain"] for draw in cell["draws"]])
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
@@ -12,9 +12,10 @@ from numpy.typing import NDArray
 from sentence_transformers import SentenceTransformer
 
 from benchmarks import fused_ideas as ideas
-from benchmarks.fused_parts import Encoded, Floats, Geometry, GradedSets, Part, applied, joined
+from benchmarks.fused_parts import Bag, Encoded, Floats, Geometry, GradedSets, Part, applied, joined, piece_weights
 from selfguide.calibration.frequencies import SOURCES, Vocabulary, probabilities, weights_of
-from selfguide.calibration.parted_statistics import Statistics
+from selfguide.calibration.parted_statistics import Statistics, joined_map
+from selfguide.calibration.statistics import LinearMap
 from selfguide.methods.fused import FusedOptions
 
 DEFAULTS = FusedOptions()
@@ -41,6 +42,7 @@ class Material:
     scored: NDArray[np.int64]
     sets: GradedSets
     _chances: dict[tuple[str, str | None], Floats] = field(default_factory=dict)
+    _bags: dict[tuple[str | None, float], Bag] = field(default_factory=dict)
 
     @cached_property
     def vocabulary(self) -> Vocabulary:
@@ -71,10 +73,32 @@ class Material:
     def view(self) -> Part:
         return self.part(self.found.view(self.weights()))
 
+    def bag(
+        self,
+        source: str = DEFAULTS.frequencies,
+        a: float = DEFAULTS.a,
+        text: str | None = None,
+        piece_weight: float = DEFAULTS.piece_weight,
+        exponent: float = 0.5,
+        weights: Floats | None = None,
+    ) -> Part:
+        """The soft bag of words, as the method has it but for what is told; ``weights`` are others than the frequencies'."""
+        if (text, exponent) not in self._bags:
+            rows = self.text if text is None else self.texts[text]
+            self._bags[text, exponent] = Bag.of(self.found, rows, self.vocabulary, exponent)
+        weights = self.weights(source, a, text) if weights is None else weights
+        vectors = self._bags[text, exponent].vectors(self.found, weights * piece_weights(self.vocabulary, piece_weight))
+        return self.part(vectors, text).whitened(exponent=0.0)
+
     @cached_property
     def white(self) -> dict[str, Geometry]:
-        """Both parts, whitened."""
+        """Both parts, whitened by their own covariance."""
         return {"cls": self.geometry(self.cls.whitened()), "view": self.geometry(self.view.whitened())}
+
+    @cached_property
+    def own_view(self) -> Geometry:
+        """The second part as the method has it."""
+        return self.geometry(self.bag())
 
     def geometry(self, part: Part) -> Geometry:
         return self.sets.geometry(part.scored)
@@ -85,7 +109,7 @@ class Material:
 
     def fused(self, cls: Part | None = None, view: Part | None = None) -> Geometry:
         """Two parts at the method's weight; one that is not given is the method's own."""
-        parts = {"cls": self.geometry(self.calibrated(self.cls)), "view": self.white["view"]}
+        parts = {"cls": self.geometry(self.calibrated(self.cls)), "view": self.own_view}
         parts.update({name: self.geometry(part) for name, part in (("cls", cls), ("view", view)) if part is not None})
         return joined(parts, {"cls": DEFAULTS.weight, "view": 1 - DEFAULTS.weight})
 
@@ -95,7 +119,7 @@ def all_variants(material: Material, brief: bool = False) -> Named:
     groups = (
         (_parts, _weights)
         if brief
-        else (_parts, _weights, _layers, _frequencies, _texts, _sizes, _calibrations, _ideas)
+        else (_parts, _weights, _layers, _tokens, _frequencies, _texts, _sizes, _calibrations, _ideas)
     )
     for group in groups:
         yield from group(material)
@@ -108,9 +132,18 @@ def _parts(material: Material) -> Named:
         yield f"part: {name}", raw[name]
         yield f"part: {name}, whitened", material.white[name]
     shares = {"cls": DEFAULTS.weight, "view": 1 - DEFAULTS.weight}
+    yield "part: view, tokens whitened", material.own_view
     yield "part: both", joined(raw, shares)
     yield "part: both, whitened", joined(material.white, shares)
     yield "part: cls as it is, view whitened", joined({"cls": raw["cls"], "view": material.white["view"]}, shares)
+    yield (
+        "part: cls as it is, tokens of the view whitened",
+        joined({"cls": raw["cls"], "view": material.own_view}, shares),
+    )
+    yield (
+        "part: cls whitened, tokens of the view whitened",
+        joined({"cls": material.white["cls"], "view": material.own_view}, shares),
+    )
     yield "part: cls whitened, view as it is", joined({"cls": material.white["cls"], "view": raw["view"]}, shares)
     # Lengths evened out sentence by sentence, which no linear map can do.
     yield "part: both, whitened, each of length 1", joined({k: g.unit() for k, g in material.white.items()}, shares)
@@ -122,56 +155,71 @@ def _weights(material: Material) -> Named:
         cls = material.white["cls"] if exponent == 0.5 else material.geometry(material.cls.whitened(exponent=exponent))
         for weight in WEIGHTS:
             shares = {"cls": weight, "view": 1 - weight}
-            yield f"{name}: {weight:.2f}", joined({"cls": cls, "view": material.white["view"]}, shares)
+            yield f"{name}: {weight:.2f}", joined({"cls": cls, "view": material.own_view}, shares)
 
 
 def _layers(material: Material) -> Named:
     yield "view layer: 0", material.fused()
     for layer, vectors in material.found.means.items():
-        part = material.part(vectors).whitened()
-        yield f"view layer: {layer}", material.fused(view=part)
-        yield f"view layer alone: {layer}", material.geometry(part)
+        part = material.part(vectors).whitened()  # by its sentences: of these layers no tokens are kept
+        yield f"view layer, sentences whitened: {layer}", material.fused(view=part)
+        yield f"view layer alone, sentences whitened: {layer}", material.geometry(part)
+
+
+def _tokens(material: Material) -> Named:
+    """How tokens are whitened, and what a piece of a word counts."""
+    for exponent in EXPONENTS:
+        part = material.bag(exponent=exponent)
+        yield f"tokens, exponent: {exponent:g}", material.fused(view=part)
+        yield f"tokens alone, exponent: {exponent:g}", material.geometry(part)
+    for weight in (0.2, 0.4, 0.6, 0.8, 1.0):
+        part = material.bag(piece_weight=weight)
+        yield f"piece weight: {weight:g}", material.fused(view=part)
+        yield f"piece weight, view alone: {weight:g}", material.geometry(part)
 
 
 def _frequencies(material: Material) -> Named:
     for source in SOURCES:
         for a in SMOOTHING:
-            view = material.part(material.found.view(material.weights(source, a)))
-            yield f"frequencies: {source}, a={a:g}", material.fused(view=view.whitened())
+            yield f"frequencies: {source}, a={a:g}", material.fused(view=material.bag(source, a))
     plain = weights_of(material.vocabulary, np.zeros(len(material.vocabulary.tokens)), 1.0)
-    yield "frequencies: none (plain mean)", material.fused(view=material.part(material.found.view(plain)).whitened())
+    yield "frequencies: none (plain mean)", material.fused(view=material.bag(weights=plain))
 
 
 def _texts(material: Material) -> Named:
     """The calibration, token frequencies included, fitted on another text than the one that was tuned on."""
     for name in material.texts:
         cls = material.part(material.found.cls, name)
-        view = material.part(material.found.view(material.weights(text=name)), name)
-        yield f"calibration text: {name}", material.fused(material.calibrated(cls), view.whitened())
+        view = material.bag(text=name)
+        yield f"calibration text: {name}", material.fused(material.calibrated(cls), view)
         yield f"calibration text, cls alone: {name}", material.geometry(material.calibrated(cls))
-        yield f"calibration text, view alone: {name}", material.geometry(view.whitened())
+        yield f"calibration text, view alone: {name}", material.geometry(view)
 
 
 def _sizes(material: Material) -> Named:
     """The joined vector cut to k numbers by its covariance."""
-    both = ideas.beside(material.cls, material.view)
-    width = material.cls.text.shape[1]
-    statistics = Statistics.of(both.text, (width, width))
-    most = len(DEFAULTS.mapping(statistics).weight)
+    view = material.bag()
+    both = ideas.beside(material.cls, view)
+    widths = (material.cls.text.shape[1], view.text.shape[1])
+    statistics = Statistics.of(both.text, widths)
+    # The bag is whitened already: its own map is the identity.
+    exponents, identity = (DEFAULTS.tuned_exponent, 0.5), LinearMap(np.eye(widths[1]), np.zeros(widths[1]))
+    shares = (DEFAULTS.weight, 1 - DEFAULTS.weight)
+    most = len(joined_map(statistics, shares, 0, "auto", exponents, (None, identity)).weight)
     for size in sorted({min(size, most) for size in SIZES}):
-        mapping = replace(DEFAULTS, dim=size).mapping(statistics)
+        mapping = joined_map(statistics, shares, size, "auto", exponents, (None, identity))
         yield f"k: {size}", material.sets.geometry(applied(mapping, both.scored))
 
 
 def _calibrations(material: Material) -> Named:
     for exponent in EXPONENTS:
         parts = [part.whitened(exponent=exponent) for part in (material.cls, material.view)]
-        yield f"exponent: {exponent:g}", material.fused(*parts)
+        yield f"exponent, sentences: {exponent:g}", material.fused(*parts)
         yield f"exponent, of cls alone: {exponent:g}", material.fused(cls=parts[0])
-        yield f"exponent, of view alone: {exponent:g}", material.fused(view=parts[1])
+        yield f"exponent, sentences, of view alone: {exponent:g}", material.fused(view=parts[1])
     for shrinkage in SHRINKAGES:
         parts = [part.whitened(shrinkage=shrinkage) for part in (material.cls, material.view)]
-        yield f"shrinkage: {shrinkage}", material.fused(*parts)
+        yield f"shrinkage, sentences whitened: {shrinkage}", material.fused(*parts)
 
 
 def _ideas(material: Material) -> Named:
@@ -179,7 +227,7 @@ def _ideas(material: Material) -> Named:
     white = material.cls.whitened()
     for ridge in (0.1, 1.0, 10.0):
         learnt = ideas.learnt_token_weights(material.found, material.text, white.text, material.weights(), ridge)
-        view = material.part(material.found.view(learnt)).whitened()
+        view = material.bag(weights=learnt)
         yield f"idea, learnt token weights: ridge={ridge:g}", material.fused(view=view)
     pieces = material.vocabulary.split(material.sentences)
     for a in (1e-4, 1e-3):

@@ -81,8 +81,8 @@ def test_a_singular_covariance_by_constant_numbers(bert: Path) -> None:
     size = int(fused.get_embedding_dimension() or 0)
     assert size <= 2 * 32 - 8 - 8
     assert (vectors**2).sum(axis=1).mean() == pytest.approx(1, rel=1e-3)
-    variances = vectors.var(axis=0)  # each part is white: no number is blown up, none is empty
-    assert 0.3 / size < variances.min() <= variances.max() < 3 / size
+    variances = vectors.var(axis=0)  # parts are white, or their tokens are: no number is blown up, none is empty
+    assert 0.2 / size < variances.min() <= variances.max() < 3 / size
 
 
 @pytest.mark.parametrize("count", [5, 40, 400])

@@ -23,7 +23,7 @@ import selfguide
 from selfguide.calibration import frequencies
 from selfguide.calibration.frequencies import Vocabulary, sif_weights
 from selfguide.calibration.fused_modules import CalibratedEncoder
-from selfguide.calibration.parted_statistics import STATISTICS_FILE, Statistics, joined_map
+from selfguide.calibration.parted_statistics import STATISTICS_FILE, Statistics, TextStatistics, joined_map
 from selfguide.encoders import backbone, layer_zero_parameters, load_encoder
 from selfguide.errors import InterruptedRun, SelfguideError, UsageError
 from selfguide.methods import registry
@@ -67,22 +67,55 @@ POOLED = {
 }
 
 
-def _naive_views(
-    encoder: SentenceTransformer, sentences: list[str], layer: int, pooling: str = "cls"
-) -> NDArray[np.float64]:
-    """The sentence vector and the weighted mean of a layer, one sentence at a time, in two separate steps."""
+def _naive(encoder: SentenceTransformer, layer: int, pooling: str, piece_weight: float) -> list[NDArray[np.float64]]:
+    """The sentence vector and the soft bag of words of SENTENCES, one sentence and one token at a time; parts not scaled."""
     vocabulary = Vocabulary.of_encoder(encoder)
     weights = sif_weights(vocabulary, Dataset.from_dict({"sentence": SENTENCES}), "text", 1e-3)
     model = backbone(encoder).eval()
-    rows = []
-    for sentence in sentences:
+    first, read = [], []
+    for sentence in SENTENCES:
         features = encoder.preprocess([sentence])
         inputs = {name: features[name] for name in ("input_ids", "attention_mask")}
         with torch.no_grad():
             states = [state[0].double().numpy() for state in hidden_states(model, inputs)]
-        weight = weights[features["input_ids"][0].numpy()]
-        rows.append(np.concatenate([POOLED[pooling](states), weight @ states[layer] / weight.sum()]))
-    return np.array(rows)
+        first.append(POOLED[pooling](states))
+        ids = features["input_ids"][0].tolist()
+        read.append(
+            [(token, row) for token, row in zip(ids, states[layer], strict=True) if token not in vocabulary.special]
+        )
+    tokens = np.array([row for pairs in read for _, row in pairs])
+    values, directions = np.linalg.eigh(np.cov(tokens.T, bias=True))
+    alive = values > 1e-8 * (tokens**2).sum(1).mean()
+    white = (directions[:, alive] / np.sqrt(values[alive])).T
+    same: dict[int, list[Any]] = {}
+    for token, row in (pair for pairs in read for pair in pairs):
+        same.setdefault(token, []).append(row)
+    lengths = {token: np.linalg.norm(white @ (np.mean(rows, axis=0) - tokens.mean(0))) for token, rows in same.items()}
+    second = []
+    for pairs in read:
+        weight = np.array(
+            [
+                weights[token] * (piece_weight if _goes_on(vocabulary.tokens, token) else 1.0) / lengths[token]
+                for token, _ in pairs
+            ]
+        )
+        second.append(white @ (weight @ np.array([row for _, row in pairs]) / weight.sum()))
+    return [np.array(first), np.array(second)]
+
+
+def _goes_on(tokens: list[str], number: int) -> bool:
+    """By the mark of each of the toy tokenizers."""
+    text = "".join(tokens)
+    if "##" in text:
+        return tokens[number].startswith("##")
+    mark = "▁" if "▁" in text else "Ġ"
+    return mark in text and not tokens[number].startswith(mark)
+
+
+def _unit(vectors: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Centred, and scaled so that the mean squared length is 1."""
+    centred = vectors - vectors.mean(0)
+    return np.asarray(centred / np.sqrt((centred**2).sum(1).mean()))
 
 
 def _white(vectors: NDArray[np.float64], exponent: float = 0.5) -> NDArray[np.float64]:
@@ -115,11 +148,9 @@ def test_the_stock_chain_is_the_naive_two_steps(
 ) -> None:
     output = tmp_path / "out"
     encoder = load_encoder(tiny(family), pooling=pooling, device="cpu")
-    made = _fused(encoder, output=output, view_layer=layer, weight=0.7, tuned_exponent=exponent)
-    raw = _naive_views(load_encoder(tiny(family), device="cpu"), SENTENCES, layer, pooling)
-    width = raw.shape[1] // 2
-    first, second = _white(raw[:, :width], exponent), _white(raw[:, width:])
-    expected = np.concatenate([np.sqrt(0.7) * first, np.sqrt(0.3) * second], axis=1)
+    made = _fused(encoder, output=output, view_layer=layer, weight=0.7, tuned_exponent=exponent, piece_weight=0.4)
+    first, second = _naive(load_encoder(tiny(family), device="cpu"), layer, pooling, 0.4)
+    expected = np.concatenate([np.sqrt(0.7) * _white(first, exponent), np.sqrt(0.3) * _unit(second)], axis=1)
     loaded = SentenceTransformer(str(output), device="cpu")
     assert type(loaded) is SentenceTransformer
     two_layers = ["WeightedLayerPooling"] if pooling == "last2" else []
@@ -136,7 +167,7 @@ def test_a_vector_that_is_not_pooled_from_layers_is_refused(bert: Path) -> None:
 
 
 def test_each_half_is_white_and_counts_by_its_weight(bert: Path) -> None:
-    encoder = _fused(bert, weight=0.6, tuned_exponent=0.5)
+    encoder = _fused(bert, weight=0.6, tuned_exponent=0.5, whiten="sentences")
     vectors = encoder.encode(SENTENCES).astype(np.float64)
     np.testing.assert_allclose(vectors.mean(0), 0, atol=1e-5)
     weight = encoder[-1].linear.weight.detach().numpy()
@@ -149,7 +180,8 @@ def test_each_half_is_white_and_counts_by_its_weight(bert: Path) -> None:
 
 
 def test_the_extremes_are_the_parts(bert: Path) -> None:
-    tuned, view = _fused(bert, weight=1.0, tuned_exponent=0.5), _fused(bert, weight=0.0)
+    tuned = _fused(bert, weight=1.0, tuned_exponent=0.5)
+    view = _fused(bert, weight=0.0, whiten="sentences", piece_weight=1.0)
     white = selfguide.train(bert, SENTENCES, "whitening", pooling="mean", quiet=True, device="cpu")
     sif = selfguide.train(bert, SENTENCES, "sif", frequencies="text", quiet=True, device="cpu")
     np.testing.assert_allclose(_cosines(tuned.encode(SENTENCES)), _cosines(white.encode(SENTENCES)), atol=1e-4)
@@ -171,15 +203,25 @@ def test_dim_keeps_the_leading_directions_of_the_joined_vector(bert: Path) -> No
         _fused(bert, dim=65)
 
 
-@pytest.mark.parametrize("count", [2, 50, 200])
-def test_a_small_text_is_shrunk_and_said(bert: Path, tmp_path: Path, count: int) -> None:
-    encoder = _fused(bert, SENTENCES[:count], output=tmp_path / "out")
+@pytest.mark.parametrize(
+    ("whiten", "count"), [("tokens", 2), ("tokens", 40), ("sentences", 2), ("sentences", 50), ("sentences", 200)]
+)
+def test_a_small_text_is_shrunk_and_said(bert: Path, tmp_path: Path, whiten: str, count: int) -> None:
+    encoder = _fused(bert, SENTENCES[:count], output=tmp_path / "out", whiten=whiten)
     vectors = encoder.encode([*SENTENCES, "", "xyz €"])
     assert np.isfinite(vectors).all()
     assert vectors.std(axis=0).max() < 10  # no direction blown up
     warnings = json.loads((tmp_path / "out" / "run.json").read_text())["warnings"]
     assert any(f"{count} sentences are few for vectors of 32 numbers" in warning for warning in warnings)
-    assert not _fused(bert, SENTENCES[:count], shrinkage="1").statistics.shrinkage(0, "0")
+    assert not _fused(bert, SENTENCES[:count], shrinkage="1").statistics.sentences.shrinkage(0, "0")
+
+
+def test_tokens_are_enough_where_sentences_are_not(bert: Path, tmp_path: Path) -> None:
+    """A sentence has several tokens, so their covariance is known sooner; the tuned part is only centred."""
+    _fused(bert, SENTENCES[:200], output=tmp_path / "out")
+    assert not [
+        note for note in json.loads((tmp_path / "out" / "run.json").read_text())["warnings"] if "few for" in note
+    ]
 
 
 def test_texts_that_cannot_be_fused_are_refused_in_words(bert: Path) -> None:
@@ -223,7 +265,7 @@ def test_tuning_moves_cls_and_leaves_layer_0(bert: Path, tmp_path: Path, dev_fil
 def test_other_methods_can_tune(bert: Path, tune: str) -> None:
     few = {"max_steps": 2, "batch_size": 4, "max_length": 16}
     encoder = _fused(bert, SENTENCES[:60], tune=tune, **few)
-    assert encoder.get_embedding_dimension() == 64
+    assert encoder.get_embedding_dimension() == 63  # layer norm leaves one direction of layer 0 without variance
     assert registry.make("fused", {"tune": tune}).defaults.batch_size == registry.method_class(tune).defaults.batch_size
     for before, after in zip(
         layer_zero_parameters(load_encoder(bert, device="cpu")), layer_zero_parameters(encoder), strict=True
@@ -264,6 +306,8 @@ def test_options_are_checked_in_words() -> None:
         ({"frequencies": "some"}, "no frequencies"),
         ({"dim": -1}, "dim must be"),
         ({"shrinkage": "much"}, "shrinkage must be"),
+        ({"whiten": "words"}, "whiten must be one of tokens, sentences"),
+        ({"piece_weight": 0.0}, "piece_weight is a number above 0"),
     ):
         with pytest.raises(UsageError, match=words):
             registry.make("fused", wrong)
@@ -304,9 +348,14 @@ def test_the_shrinkage_is_that_of_ledoit_and_wolf(tmp_path: Path) -> None:
         assert statistics.shrinkage(number) == pytest.approx(ledoit_wolf_shrinkage(vectors[:, place]), rel=1e-9)
         assert statistics.shrinkage(number, "0.25") == 0.25
     assert Statistics.of(np.tile(vectors, (3, 1)), (5, 7)).shrinkage(0) == 0.0  # ten sentences a number
-    statistics.save(tmp_path / "file")
-    again = Statistics.load(tmp_path / "file")
-    np.testing.assert_array_equal(joined_map(again, (0.5, 0.5)).weight, joined_map(statistics, (0.5, 0.5)).weight)
+    for tokens in (None, Statistics.of(vectors[:, :7], (7,))):
+        TextStatistics(statistics, tokens).save(tmp_path / "file")
+        again = TextStatistics.load(tmp_path / "file")
+        expected = joined_map(statistics, (0.5, 0.5)).weight
+        np.testing.assert_array_equal(joined_map(again.sentences, (0.5, 0.5)).weight, expected)
+        assert (again.tokens is None) == (tokens is None)
+        if tokens is not None and again.tokens is not None:
+            np.testing.assert_array_equal(again.tokens.moments.scatter, tokens.moments.scatter)
     (tmp_path / "file").write_bytes(b"nothing")
     with pytest.raises(SelfguideError, match="cannot be read"):
-        Statistics.load(tmp_path / "file")
+        TextStatistics.load(tmp_path / "file")

@@ -97,6 +97,19 @@ def weights_of(vocabulary: Vocabulary, chances: NDArray[np.float64], a: float) -
     return weights
 
 
+def continues_a_word(vocabulary: Vocabulary) -> NDArray[np.bool_]:
+    """Which tokens go on with a word that another has begun, by the marks that tokenizers use.
+
+    WordPiece marks what goes on (##), SentencePiece and byte-level BPE what begins (▁, Ġ). Without marks none does.
+    """
+    tokens = vocabulary.tokens
+    for mark, marks_beginnings in (("##", False), ("▁", True), ("Ġ", True)):
+        marked = np.array([token.startswith(mark) and token != mark for token in tokens])
+        if marked.any():
+            return ~marked if marks_beginnings else marked
+    return np.zeros(len(tokens), dtype=bool)
+
+
 def probabilities(
     vocabulary: Vocabulary, text: Dataset, source: str, reporter: Reporter | None = None
 ) -> NDArray[np.float64]:

@@ -22,7 +22,7 @@ from sentence_transformers.base.modules import Dense
 from sentence_transformers.sentence_transformer.modules import Normalize, Pooling, WeightedLayerPooling, WordWeights
 from torch import nn
 
-from selfguide.calibration.parted_statistics import STATISTICS_FILE, Statistics
+from selfguide.calibration.parted_statistics import STATISTICS_FILE, Statistics, TextStatistics
 from selfguide.calibration.statistics import LinearMap
 from selfguide.encoders import with_pooling
 from selfguide.errors import SelfguideError
@@ -45,7 +45,7 @@ def two_views(encoder: SentenceTransformer, layer: int, words: WordWeights) -> S
     return views.eval()
 
 
-def calibrated(views: SentenceTransformer, mapping: LinearMap, statistics: Statistics) -> CalibratedEncoder:
+def calibrated(views: SentenceTransformer, mapping: LinearMap, statistics: TextStatistics) -> CalibratedEncoder:
     """The views with their calibration as the last module."""
     encoder = CalibratedEncoder(modules=[*views, mapping.dense()], device=str(views.device))
     encoder.statistics = statistics
@@ -60,7 +60,7 @@ class CalibratedEncoder(SentenceTransformer):
     Its folder is a stock one: sentence-transformers loads it as a plain SentenceTransformer and leaves the file alone.
     """
 
-    statistics: Statistics
+    statistics: TextStatistics
 
     def save(self, path: str, *args: Any, **kwargs: Any) -> None:
         super().save(path, *args, **kwargs)

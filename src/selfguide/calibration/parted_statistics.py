@@ -16,12 +16,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from safetensors.numpy import load_file, save_file
 
-from selfguide.calibration.statistics import SENTENCES_A_DIMENSION, LinearMap, Moments, whitening_map
+from selfguide.calibration.statistics import SENTENCES_A_DIMENSION, SMALLEST_SHARE, LinearMap, Moments, whitening_map
 from selfguide.errors import SelfguideError, UsageError
 
 if TYPE_CHECKING:
@@ -109,18 +109,47 @@ class Statistics:
         # Of two sentences the estimate is 0: without a least share, one direction alone would be left of the vector.
         return float(max(estimate, 1 / max(1, self.count)))
 
-    def save(self, path: Path) -> None:
-        """Write to a file of numbers alone."""
-        numbers = {"count": np.array([self.count]), "widths": np.array(self.widths), "mean": self.moments.mean}
-        save_file(numbers | {"scatter": self.moments.scatter, "cubes": self.cubes, "fourths": self.fourths}, path)
+    def numbers(self) -> dict[str, NDArray[Any]]:
+        """As arrays by name."""
+        named = {"count": np.array([self.count]), "widths": np.array(self.widths), "mean": self.moments.mean}
+        return named | {"scatter": self.moments.scatter, "cubes": self.cubes, "fourths": self.fourths}
 
     @classmethod
-    def load(cls, path: Path) -> Statistics:
+    def from_numbers(cls, numbers: dict[str, NDArray[Any]]) -> Statistics:
+        """Back from :meth:`numbers`."""
+        moments = Moments(int(numbers["count"][0]), numbers["mean"], numbers["scatter"])
+        return cls(tuple(numbers["widths"].tolist()), moments, numbers["cubes"], numbers["fourths"])
+
+
+_OF_TOKENS = "tokens."
+
+
+@dataclass
+class TextStatistics:
+    """What a calibration is fitted by: the statistics of a text's sentence vectors and, where it needs them, of its tokens'."""
+
+    sentences: Statistics
+    tokens: Statistics | None = None
+
+    def merge(self, other: TextStatistics) -> TextStatistics:
+        """Of both texts together."""
+        both = None if self.tokens is None or other.tokens is None else self.tokens.merge(other.tokens)
+        return TextStatistics(self.sentences.merge(other.sentences), both)
+
+    def save(self, path: Path) -> None:
+        """Write to a file of numbers alone."""
+        tokens = {} if self.tokens is None else self.tokens.numbers()
+        save_file(self.sentences.numbers() | {f"{_OF_TOKENS}{name}": value for name, value in tokens.items()}, path)
+
+    @classmethod
+    def load(cls, path: Path) -> TextStatistics:
         """Read what :meth:`save` wrote."""
         try:
             numbers = load_file(path)
-            moments = Moments(int(numbers["count"][0]), numbers["mean"], numbers["scatter"])
-            return cls(tuple(numbers["widths"].tolist()), moments, numbers["cubes"], numbers["fourths"])
+            tokens = {
+                name.removeprefix(_OF_TOKENS): value for name, value in numbers.items() if name.startswith(_OF_TOKENS)
+            }
+            return cls(Statistics.from_numbers(numbers), Statistics.from_numbers(tokens) if tokens else None)
         except Exception as error:
             raise SelfguideError(f"The statistics in {path} cannot be read ({error}); say --fresh.") from None
 
@@ -147,18 +176,27 @@ def measure(
     return statistics
 
 
-def warn_if_few(statistics: Statistics, shrinkage: str, reporter: Reporter) -> None:
-    """Say so where a covariance is a poor estimate."""
-    enough = SENTENCES_A_DIMENSION * max(statistics.widths)
-    if statistics.count >= enough:
-        return
-    shares = [statistics.shrinkage(part, shrinkage) for part in range(len(statistics.widths))]
+def warn_if_few(statistics: TextStatistics, shrinkage: str, reporter: Reporter, by_sentences: bool = True) -> None:
+    """Say so where a covariance is a poor estimate. ``by_sentences``: whether that of the sentence vectors is used at all."""
+    sentences, tokens = statistics.sentences, statistics.tokens
+    later = "`selfguide calibrate` adds text later, without training."
+    if by_sentences and sentences.count < (enough := SENTENCES_A_DIMENSION * max(sentences.widths)):
+        remedy = _remedy([sentences.shrinkage(part, shrinkage) for part in range(len(sentences.widths))])
+        reporter.warn(
+            f"{sentences.count:,} sentences are few for vectors of {max(sentences.widths)} numbers; their covariances {remedy}. "
+            f"From {enough:,} sentences on they are good estimates: {later}"
+        )
+    elif tokens is not None and tokens.count < (enough := SENTENCES_A_DIMENSION * tokens.widths[0]):
+        remedy = _remedy([tokens.shrinkage(0, shrinkage)]) if tokens.count else "are unknown"
+        reporter.warn(
+            f"{sentences.count:,} sentences are few for vectors of {tokens.widths[0]} numbers: the covariances of their "
+            f"{tokens.count:,} tokens {remedy}. From {enough:,} tokens on they are good estimates: {later}"
+        )
+
+
+def _remedy(shares: list[float]) -> str:
     amounts = " and ".join(f"{share:.2f}" for share in shares)
-    remedy = f"are drawn towards a sphere (shrinkage {amounts})" if any(shares) else "are taken as they are"
-    reporter.warn(
-        f"{statistics.count:,} sentences are few for vectors of {max(statistics.widths)} numbers; their covariances {remedy}. "
-        f"From {enough:,} sentences on they are good estimates: `selfguide calibrate` adds text later, without training."
-    )
+    return f"are drawn towards a sphere (shrinkage {amounts})" if any(shares) else "are taken as they are"
 
 
 def joined_map(
@@ -167,10 +205,12 @@ def joined_map(
     keep: int = 0,
     shrinkage: str = "auto",
     exponents: Sequence[float] | None = None,
+    spreads: Sequence[LinearMap | None] | None = None,
 ) -> LinearMap:
     """The map of the module's head; a part whose share is 0 is left out, ``keep`` 0 keeps all directions.
 
     ``exponents`` say how far each part is whitened: 0.5 (for all, if not given) whitens it, 0 takes off the mean alone.
+    ``spreads``: maps that stand in for the whitening of a part; about the part's own mean.
     """
     weights, biases = [], []
     for number, (share, place) in enumerate(zip(shares, statistics.places, strict=True)):
@@ -178,7 +218,13 @@ def joined_map(
             continue
         moments = statistics.part(number)
         exponent = exponents[number] if exponents is not None else 0.5
-        white = whitening_map(moments, shrinkage=statistics.shrinkage(number, shrinkage), exponent=exponent)
+        spread = spreads[number] if spreads is not None else None
+        if spread is not None:
+            white = LinearMap(spread.weight, -spread.weight @ moments.mean)
+            if not np.trace(moments.covariance) > SMALLEST_SHARE * (moments.mean @ moments.mean):
+                raise SelfguideError("All sentences of this text have the same vector; there is nothing to whiten.")
+        else:
+            white = whitening_map(moments, shrinkage=statistics.shrinkage(number, shrinkage), exponent=exponent)
         squared_length = np.trace(white.weight @ moments.covariance @ white.weight.T)
         scale = np.sqrt(share / squared_length)
         weight = np.zeros((len(white.weight), sum(statistics.widths)))

@@ -15,7 +15,8 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from selfguide.calibration.parted_statistics import STATISTICS_FILE, Statistics, measure, warn_if_few
+from selfguide.calibration.frequencies import Vocabulary
+from selfguide.calibration.parted_statistics import STATISTICS_FILE, Statistics, TextStatistics, measure, warn_if_few
 from selfguide.calibration.statistics import whitening_map
 from selfguide.configuration import RUN_FILE
 from selfguide.errors import SelfguideError, UsageError
@@ -67,19 +68,20 @@ def calibrate(
         raise SelfguideError(f"The encoder in {source} does not end in a calibration; the folder is damaged.")
     width = int(encoder[-1].in_features)
     widths = (width // 2, width // 2) if method.entry.name == "fused" else (width,)
-    before = Statistics.empty(widths) if fresh else _kept(source, widths)
+    before = None if fresh else _kept(source, widths)
     sentences = open_text(text, text_options or TextOptions())
-    added = measure(_without_last(encoder), _batched(sentences), widths, batch_size, reporter)
-    if added.count == 0 or before.count + added.count < 2:
+    added = _measured(method, encoder, sentences, widths, batch_size, reporter)
+    count = added.sentences.count
+    if count == 0 or count + (before.sentences.count if before else 0) < 2:
         raise SelfguideError(f"There is too little to calibrate on: {sentences.summary.describe()}.")
-    statistics = before.merge(added)
-    warn_if_few(statistics, method.options.shrinkage, reporter)
+    statistics = before.merge(added) if before else added
+    warn_if_few(statistics, method.options.shrinkage, reporter, getattr(method.options, "by_sentences", True))
     mapping = _mapping(method, statistics)
     record.setdefault("calibrations", []).append(
         {
             "text": sentences.summary.as_dict() | {"fingerprint": sentences.summary.fingerprint},
             "fresh": fresh,
-            "sentences": statistics.count,
+            "sentences": statistics.sentences.count,
             "warnings": list(reporter.warnings),
             "finished": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
         }
@@ -125,7 +127,32 @@ def _record(source: Path) -> dict[str, Any]:
     return dict(record)
 
 
-def _kept(source: Path, widths: tuple[int, ...]) -> Statistics:
+def _measured(
+    method: Method,
+    encoder: SentenceTransformer,
+    text: Sentences,
+    widths: tuple[int, ...],
+    batch_size: int,
+    reporter: Reporter,
+) -> TextStatistics:
+    """What the new text adds. Its vectors come from all modules but the last; a fused folder reads its tokens besides."""
+    from selfguide.calibration.token_statistics import measure_tokens
+
+    views = _without_last(encoder)
+    if getattr(method.options, "whiten", "") != "tokens":
+        return TextStatistics(measure(views, _batched(text), widths, batch_size, reporter))
+    found = TextStatistics(Statistics.empty(widths), Statistics.empty(widths[1:]))
+    vocabulary = Vocabulary.of_encoder(encoder)
+    for batch in _batched(text):  # the text may be a stream: it is read once
+        tokens, _ = measure_tokens(
+            encoder, method.options.view_layer, [batch], batch_size, reporter, vocabulary, len(batch)
+        )
+        vectors = measure(views, [batch], widths, batch_size, reporter, total=len(batch))
+        found = found.merge(TextStatistics(vectors, tokens))
+    return found
+
+
+def _kept(source: Path, widths: tuple[int, ...]) -> TextStatistics:
     """The statistics of the text that the folder was fitted on."""
     path = source / STATISTICS_FILE
     if not path.is_file():
@@ -133,8 +160,8 @@ def _kept(source: Path, widths: tuple[int, ...]) -> Statistics:
             f"{source} keeps no statistics of the text it was fitted on, so nothing can be added to them; --fresh fits it on "
             "the new text alone."
         )
-    statistics = Statistics.load(path)
-    if statistics.widths != widths:
+    statistics = TextStatistics.load(path)
+    if statistics.sentences.widths != widths:
         raise SelfguideError(f"{path} belongs to another encoder; --fresh fits the folder on the new text alone.")
     return statistics
 
@@ -145,19 +172,22 @@ def _without_last(encoder: SentenceTransformer) -> SentenceTransformer:
     return SentenceTransformer(modules=list(encoder)[:-1], device=str(encoder.device)).eval()
 
 
-def _mapping(method: Method, statistics: Statistics) -> LinearMap:
+def _mapping(method: Method, statistics: TextStatistics) -> LinearMap:
     """The map, by the options that the folder was made with."""
     from selfguide.calibration.fused_modules import refuse_unknown_script
 
     options: Any = method.options
     if method.entry.name == "fused":
-        refuse_unknown_script(statistics, options.weight)
+        refuse_unknown_script(statistics.sentences, options.weight)
         mapping: LinearMap = options.mapping(statistics)
         return mapping
-    return whitening_map(statistics.moments, options.k, statistics.shrinkage(0, options.shrinkage), options.exponent)
+    of_text = statistics.sentences
+    return whitening_map(of_text.moments, options.k, of_text.shrinkage(0, options.shrinkage), options.exponent)
 
 
-def _rewrite(finished: Path, position: int, mapping: LinearMap, statistics: Statistics, record: dict[str, Any]) -> None:
+def _rewrite(
+    finished: Path, position: int, mapping: LinearMap, statistics: TextStatistics, record: dict[str, Any]
+) -> None:
     """Put the new map, its statistics and a note of them into a copy of the folder."""
     module = finished / f"{position}_Dense"
     if not module.is_dir():
@@ -173,7 +203,7 @@ def _rewrite(finished: Path, position: int, mapping: LinearMap, statistics: Stat
     if card.is_file():
         latest = record["calibrations"][-1]
         origin = "alone" if latest["fresh"] else "together with what it was fitted on before"
-        note = f"Fitted again on {latest['text']['kept']:,} sentences, {origin}: {statistics.count:,} in all."
+        note = f"Fitted again on {latest['text']['kept']:,} sentences, {origin}: {statistics.sentences.count:,} in all."
         card.write_text(f"{card.read_text(encoding='utf-8')}\n## Calibration\n\n{note}\n", encoding="utf-8")
 
 

@@ -1,17 +1,18 @@
-"""Fused: two views of a sentence in one vector, a tuned vector and the frequency-weighted embedding layer.
+"""Fused: two views of a sentence in one vector, a tuned vector and a soft bag of the sentence's words.
 
 Contrastive tuning teaches the last layer to tell sentences apart by their meaning, but it also loses some of what the
 words themselves say; the embedding layer (layer 0) still holds that, and a mean weighted by frequency reads it off. The two
 make different mistakes. One forward pass gives both:
 
     x_1(s) = the tuned sentence vector, such as H_{l,[CLS]}     after tuning with layer 0 frozen
-    x_2(s) = Σ_t w(t) H_{0,t} / Σ_t w(t)                        w(t) = a / (a + p(t)); [CLS] and [SEP] weigh 0
+    x_2(s) = Σ_t w(t) H_{0,t} / Σ_t w(t)                        w(t) = g(t) / n(t) · a / (a + p(t)); [CLS], [SEP] weigh 0
     v(s)   = [√w · c_1 W_1 (x_1 − μ_1) ; √(1 − w) · c_2 W_2 (x_2 − μ_2)]
 
-W_2 = diag(s^−1/2) Uᵀ whitens the second view on the user's text (Σ_2 = U diag(s) Uᵀ, shrunk where the text is small), and
-W_1 = diag(s^−e) Uᵀ the first as far as ``tuned_exponent`` e says: contrast has spread a tuned vector out already. c_k makes the
-mean squared length of each part 1, so that w alone says how much each counts. With ``dim`` the leading directions of the
-joined vector are kept.
+W_2 whitens the *tokens* of the user's text, and n(t) is the length that token t then has, so that every word counts by its
+weight alone (:mod:`selfguide.calibration.token_statistics`); g(t) is ``piece_weight`` for pieces that go on with a word. With
+``whiten`` sentences W_2 whitens the weighted means themselves, as sif does, and n(t) = 1. W_1 = diag(s^−e) Uᵀ whitens the first
+view as far as ``tuned_exponent`` e says: contrast has spread a tuned vector out already. c_k makes the mean squared length of
+each part 1, so that w alone says how much each counts. With ``dim`` the leading directions of the joined vector are kept.
 
 The first view is tuned by another method of the registry, simcse unless told otherwise: with dropout 0.05 and without a head.
 It is the vector that this method hands out: [CLS], or a mean of one or two layers. Dev pairs, if there are any, choose its
@@ -29,14 +30,16 @@ from __future__ import annotations
 import shlex
 import time
 from dataclasses import dataclass, fields, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
 from sentence_transformers import SentenceTransformer
 
-from selfguide.calibration.frequencies import Vocabulary, check_source, sif_weights, word_weights
+from selfguide.calibration.frequencies import Vocabulary, check_source, continues_a_word, sif_weights, word_weights
 from selfguide.calibration.fused_modules import calibrated, refuse_unknown_script, two_views
-from selfguide.calibration.parted_statistics import Statistics, joined_map, measure, warn_if_few
-from selfguide.calibration.statistics import LinearMap, check_shrinkage
+from selfguide.calibration.parted_statistics import Statistics, TextStatistics, joined_map, measure, warn_if_few
+from selfguide.calibration.statistics import LinearMap, check_shrinkage, whitening_map
+from selfguide.calibration.token_statistics import measure_tokens
 from selfguide.encoders import load_encoder
 from selfguide.errors import UsageError
 from selfguide.methods import registry
@@ -45,7 +48,11 @@ from selfguide.parts.dropout_contrast import CITATION
 from selfguide.settings import TrainingSettings, require_types
 from selfguide.training import FitContext, TrainingOutcome
 
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
 UNTUNED = "none"
+WHITEN = ("tokens", "sentences")
 # What the two views ask of any method that tunes the first: the second must not move.
 _FORCED: dict[str, Any] = {"freeze_layer_0": True}
 # Where the method's own defaults are not what this one wants.
@@ -70,6 +77,10 @@ class FusedOptions:
     """a of the weight a / (a + p): the smaller, the less a frequent token counts."""
     frequencies: str = "both"
     """Where token frequencies come from: table (general English, in the package), text (yours) or both."""
+    whiten: str = "tokens"
+    """What the weighted view is whitened by: the text's tokens, each then of one length, or its sentences."""
+    piece_weight: float = 0.6
+    """What a token that goes on with a word counts beside one that begins a word."""
     dim: int = 0
     """How many numbers the vector has at most, the largest variance first; 0: all."""
     shrinkage: str = "auto"
@@ -84,14 +95,29 @@ class FusedOptions:
         if not self.a > 0:
             raise UsageError(f"a must be above 0, got {self.a}.")
         check_source(self.frequencies)
+        if self.whiten not in WHITEN:
+            raise UsageError(f"whiten must be one of {', '.join(WHITEN)}, got {self.whiten!r}.")
+        if not 0 < self.piece_weight <= 1:
+            raise UsageError(f"piece_weight is a number above 0, up to 1, got {self.piece_weight}.")
         if self.dim < 0:
             raise UsageError(f"dim must be at least 0, got {self.dim}.")
         check_shrinkage(self.shrinkage)
 
-    def mapping(self, statistics: Statistics) -> LinearMap:
+    @property
+    def by_sentences(self) -> bool:
+        """Whether the covariance of sentence vectors decides anything."""
+        return self.tuned_exponent > 0 or self.whiten == "sentences"
+
+    def spread(self, tokens: Statistics) -> LinearMap:
+        """What whitens tokens, by their statistics."""
+        return whitening_map(tokens.part(0), shrinkage=tokens.shrinkage(0, self.shrinkage))
+
+    def mapping(self, statistics: TextStatistics) -> LinearMap:
         """The calibration by the statistics of a text."""
         shares, exponents = (self.weight, 1 - self.weight), (self.tuned_exponent, 0.5)
-        return joined_map(statistics, shares, self.dim, self.shrinkage, exponents)
+        by_tokens = self.weight < 1 and statistics.tokens is not None
+        spreads = (None, self.spread(statistics.tokens)) if by_tokens and statistics.tokens is not None else None
+        return joined_map(statistics.sentences, shares, self.dim, self.shrinkage, exponents, spreads)
 
 
 class Fused(Method):
@@ -120,10 +146,15 @@ class Fused(Method):
         started = time.monotonic()
         vocabulary = Vocabulary.of_encoder(outcome.encoder)
         weights = sif_weights(vocabulary, context.text, options.frequencies, options.a, context.reporter)
+        weights *= np.where(continues_a_word(vocabulary), options.piece_weight, 1.0)
+        tokens = None
+        if options.whiten == "tokens":
+            tokens, lengths = self._tokens(outcome.encoder, context, vocabulary)
+            weights /= lengths
         views = two_views(outcome.encoder, options.view_layer, word_weights(vocabulary, weights))
-        statistics = _statistics(views, context)
-        refuse_unknown_script(statistics, options.weight)
-        warn_if_few(statistics, options.shrinkage, context.reporter)
+        statistics = TextStatistics(_statistics(views, context), tokens)
+        refuse_unknown_script(statistics.sentences, options.weight)
+        warn_if_few(statistics, options.shrinkage, context.reporter, options.by_sentences)
         seconds = time.monotonic() - started
         return replace(
             outcome,
@@ -132,6 +163,20 @@ class Fused(Method):
             sentences_per_second=outcome.sentences_per_second or len(context.text) / max(seconds, 1e-9),
             best_score=None,  # it was that of the tuned vector alone; the run scores the vector that is handed out
         )
+
+    def _tokens(
+        self, encoder: SentenceTransformer, context: FitContext, vocabulary: Vocabulary
+    ) -> tuple[Statistics, NDArray[np.float64]]:
+        """The statistics of the text's tokens, and the length of every token of the vocabulary once it is whitened."""
+        text, size = context.text, max(64, context.settings.batch_size)
+        batches = (list(rows["sentence"]) for rows in text.iter(batch_size=4096))
+        layer = self.options.view_layer
+        tokens, means = measure_tokens(encoder, layer, batches, size, context.reporter, vocabulary, len(text))
+        if (
+            not tokens.count or not tokens.moments.scatter.any()
+        ):  # no word that the tokenizer knows, or the same over and over
+            return tokens, np.ones(len(vocabulary.tokens))
+        return tokens, means.lengths(self.options.spread(tokens))
 
     def _tuned(self, encoder: SentenceTransformer, context: FitContext) -> TrainingOutcome:
         """The tuned encoder, or the one that came."""
