@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Dense
 
-from selfguide.calibration.frequencies import Vocabulary, continues_a_word, sif_weights
+from selfguide.calibration.frequencies import Vocabulary, piece_weights, sif_weights
 from selfguide.calibration.parted_statistics import Statistics
 from selfguide.calibration.statistics import LinearMap, Moments, whitening_map
 from selfguide.calibration.token_statistics import TokenMeans
@@ -147,12 +147,7 @@ def token_weights(encoder: SentenceTransformer, text: Sequence[str], source: str
     """The weights that the method fused would give the tokens on this text, before it divides them by their lengths."""
     vocabulary = Vocabulary.of_encoder(encoder)
     weights = sif_weights(vocabulary, Dataset.from_dict({"sentence": list(text)}), source, a)
-    return weights * piece_weights(vocabulary)
-
-
-def piece_weights(vocabulary: Vocabulary, weight: float = FusedOptions().piece_weight) -> Floats:
-    """What each token counts for going on with a word or beginning one."""
-    return np.where(continues_a_word(vocabulary), weight, 1.0)
+    return weights * piece_weights(vocabulary, FusedOptions().piece_weight)
 
 
 @dataclass

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from sentence_transformers import SentenceTransformer
 
 from benchmarks import fused_ideas as ideas
-from benchmarks.fused_parts import Bag, Encoded, Floats, Geometry, GradedSets, Part, applied, joined, piece_weights
-from selfguide.calibration.frequencies import SOURCES, Vocabulary, probabilities, weights_of
+from benchmarks.fused_parts import Bag, Encoded, Floats, Geometry, GradedSets, Part, applied, joined
+from selfguide.calibration.frequencies import SOURCES, Vocabulary, piece_weights, probabilities, weights_of
 from selfguide.calibration.parted_statistics import Statistics, joined_map
 from selfguide.calibration.statistics import LinearMap
 from selfguide.methods.fused import FusedOptions

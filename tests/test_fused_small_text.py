@@ -41,9 +41,12 @@ def test_few_sentences_are_no_worse_than_none(draws: list[dict[str, Any]]) -> No
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("count", [50, 200])
-def test_few_sentences_are_said_to_be_few(tmp_path: Path, count: int) -> None:
+@pytest.mark.parametrize(
+    ("whiten", "count"), [("tokens", 50), ("tokens", 200), ("sentences", 50), ("sentences", 200), ("sentences", 1000)]
+)
+def test_few_sentences_are_said_to_be_few(tmp_path: Path, whiten: str, count: int) -> None:
     output = tmp_path / "out"
-    selfguide.train("mini", demo_sentences()[:count], "fused", tune="none", output=output, quiet=True, report=False)
+    settings = {"tune": "none", "whiten": whiten, "quiet": True, "report": False}
+    selfguide.train("mini", demo_sentences()[:count], "fused", output=output, **settings)
     warnings = json.loads((output / "run.json").read_text())["warnings"]
     assert any(f"{count:,} sentences are few for vectors of 384 numbers" in warning for warning in warnings)

@@ -26,10 +26,7 @@ def folder() -> Iterator[Path]:
 
 def test_a_recorded_step_has_the_plain_steps_loss_and_gradients(folder: Path, tmp_path: Path) -> None:
     text = toy_sentences(64)
-    ours = Ours(folder, text, tmp_path, "cuda")
-    for module in ours.loss.modules():
-        if isinstance(module, torch.nn.Dropout):
-            module.p = 0.0
+    ours = _without_dropout(folder, text, tmp_path)
     graphs = ours.loss._graphs
     assert graphs is not None
     for kept in (False, True):
@@ -49,10 +46,7 @@ def test_a_recorded_step_has_the_plain_steps_loss_and_gradients(folder: Path, tm
 def test_a_recorded_step_reads_its_own_batch(folder: Path, tmp_path: Path) -> None:
     """A replay must not go on with the sentences that were recorded."""
     text = toy_sentences(64)
-    ours = Ours(folder, text, tmp_path, "cuda")
-    for module in ours.loss.modules():
-        if isinstance(module, torch.nn.Dropout):
-            module.p = 0.0
+    ours = _without_dropout(folder, text, tmp_path)
     for _ in range(4):
         _step(ours, text[:16], False)
     graphs, other = ours.loss._graphs, _step(ours, text[16:32], False)
@@ -65,10 +59,7 @@ def test_a_recorded_step_reads_its_own_batch(folder: Path, tmp_path: Path) -> No
 def test_shapes_take_turns_without_reading_each_others_memory(folder: Path, tmp_path: Path) -> None:
     """Recordings share their working memory and their gradients."""
     text = [*toy_sentences(32), *(" and ".join(toy_sentences(64)[at : at + 6]) for at in range(0, 48, 3))]
-    ours = Ours(folder, text, tmp_path, "cuda")
-    for module in ours.loss.modules():
-        if isinstance(module, torch.nn.Dropout):
-            module.p = 0.0
+    ours = _without_dropout(folder, text, tmp_path)
     graphs, batches = ours.loss._graphs, (text[:16], text[-16:], text[:8])
     assert graphs is not None
     for _ in range(4):
@@ -84,10 +75,7 @@ def test_shapes_take_turns_without_reading_each_others_memory(folder: Path, tmp_
 
 def test_a_scaled_loss_has_scaled_gradients(folder: Path, tmp_path: Path) -> None:
     text = toy_sentences(32)
-    ours = Ours(folder, text, tmp_path, "cuda")
-    for module in ours.loss.modules():
-        if isinstance(module, torch.nn.Dropout):
-            module.p = 0.0
+    ours = _without_dropout(folder, text, tmp_path)
     for _ in range(4):
         plain = _step(ours, text[:16], False)
     scaled = _step(ours, text[:16], False, weight=8.0)
@@ -107,6 +95,14 @@ def test_bf16_encoding_follows_fp32(folder: Path) -> None:
     text = [" and ".join(toy_sentences(64)[:count]) for count in range(1, 30)]
     half, single = (np.asarray(encode(encoder, text, backend=name, show_progress=False)) for name in ("bf16", "torch"))
     assert cosine(half, single).min() > 0.999
+
+
+def _without_dropout(folder: Path, text: list[str], work: Path) -> Ours:
+    ours = Ours(folder, text, work, "cuda")
+    for module in ours.loss.modules():
+        if isinstance(module, torch.nn.Dropout):
+            module.p = 0.0
+    return ours
 
 
 def _step(ours: Ours, batch: list[str], kept: bool, weight: float = 1.0) -> tuple[float, dict[str, Any]]:

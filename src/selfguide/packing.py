@@ -116,7 +116,7 @@ def layout_of(
     real = steps < counts.unsqueeze(1)
     target = (first.unsqueeze(1) + steps)[real]
     offsets = torch.arange(len(lengths)) * width + (torch.tensor(starts) if starts is not None else 0)
-    # Not repeat_interleave: on a host of many cores it wakes all of them for a few hundred numbers, which takes 5 ms.
+    # Not repeat_interleave: on a host of many cores it wakes all of them for a few hundred numbers, every step.
     numbers = torch.arange(len(lengths)).unsqueeze(1).expand_as(real)[real]
     within = steps.expand_as(real)[real]
     return Layout(

@@ -110,6 +110,11 @@ def continues_a_word(vocabulary: Vocabulary) -> NDArray[np.bool_]:
     return np.zeros(len(tokens), dtype=bool)
 
 
+def piece_weights(vocabulary: Vocabulary, weight: float) -> NDArray[np.float64]:
+    """What each token counts for its place in a word: ``weight`` if it goes on with one, else 1."""
+    return np.where(continues_a_word(vocabulary), weight, 1.0)
+
+
 def probabilities(
     vocabulary: Vocabulary, text: Dataset, source: str, reporter: Reporter | None = None
 ) -> NDArray[np.float64]:

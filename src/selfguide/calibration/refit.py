@@ -54,7 +54,7 @@ def calibrate(
         fresh: forget the text the folder was fitted on instead of adding to it.
 
     Returns the folder that was made. The encoder's weights and token weights stay as they are; only the map at its end, the
-    last module, is fitted again. Fitting on A and adding B is the same as fitting on A and B at once.
+    last module, is fitted again. With the same token weights, fitting on A and adding B is fitting on A and B at once.
     """
     from selfguide.encoders import load_encoder
     from selfguide.run_folder import put_in_place

@@ -35,7 +35,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from sentence_transformers import SentenceTransformer
 
-from selfguide.calibration.frequencies import Vocabulary, check_source, continues_a_word, sif_weights, word_weights
+from selfguide.calibration.frequencies import Vocabulary, check_source, piece_weights, sif_weights, word_weights
 from selfguide.calibration.fused_modules import calibrated, refuse_unknown_script, two_views
 from selfguide.calibration.parted_statistics import Statistics, TextStatistics, joined_map, measure, warn_if_few
 from selfguide.calibration.statistics import LinearMap, check_shrinkage, whitening_map
@@ -49,6 +49,9 @@ from selfguide.settings import TrainingSettings, require_types
 from selfguide.training import FitContext, TrainingOutcome
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from datasets import Dataset
     from numpy.typing import NDArray
 
 UNTUNED = "none"
@@ -115,8 +118,8 @@ class FusedOptions:
     def mapping(self, statistics: TextStatistics) -> LinearMap:
         """The calibration by the statistics of a text."""
         shares, exponents = (self.weight, 1 - self.weight), (self.tuned_exponent, 0.5)
-        by_tokens = self.weight < 1 and statistics.tokens is not None
-        spreads = (None, self.spread(statistics.tokens)) if by_tokens and statistics.tokens is not None else None
+        tokens = statistics.tokens if self.weight < 1 else None
+        spreads = None if tokens is None else (None, self.spread(tokens))
         return joined_map(statistics.sentences, shares, self.dim, self.shrinkage, exponents, spreads)
 
 
@@ -146,7 +149,7 @@ class Fused(Method):
         started = time.monotonic()
         vocabulary = Vocabulary.of_encoder(outcome.encoder)
         weights = sif_weights(vocabulary, context.text, options.frequencies, options.a, context.reporter)
-        weights *= np.where(continues_a_word(vocabulary), options.piece_weight, 1.0)
+        weights *= piece_weights(vocabulary, options.piece_weight)
         tokens = None
         if options.whiten == "tokens":
             tokens, lengths = self._tokens(outcome.encoder, context, vocabulary)
@@ -168,13 +171,12 @@ class Fused(Method):
         self, encoder: SentenceTransformer, context: FitContext, vocabulary: Vocabulary
     ) -> tuple[Statistics, NDArray[np.float64]]:
         """The statistics of the text's tokens, and the length of every token of the vocabulary once it is whitened."""
-        text, size = context.text, max(64, context.settings.batch_size)
-        batches = (list(rows["sentence"]) for rows in text.iter(batch_size=4096))
-        layer = self.options.view_layer
-        tokens, means = measure_tokens(encoder, layer, batches, size, context.reporter, vocabulary, len(text))
-        if (
-            not tokens.count or not tokens.moments.scatter.any()
-        ):  # no word that the tokenizer knows, or the same over and over
+        size, layer = max(64, context.settings.batch_size), self.options.view_layer
+        tokens, means = measure_tokens(
+            encoder, layer, _batches(context.text), size, context.reporter, vocabulary, len(context.text)
+        )
+        # No word that the tokenizer knows, or the same one over and over: what follows refuses it in words.
+        if not tokens.moments.scatter.any():
             return tokens, np.ones(len(vocabulary.tokens))
         return tokens, means.lengths(self.options.spread(tokens))
 
@@ -225,8 +227,11 @@ def _parsed(text: str, types: dict[str, Any]) -> dict[str, Any]:
     return values
 
 
+def _batches(text: Dataset) -> Iterator[list[str]]:
+    return (list(rows["sentence"]) for rows in text.iter(batch_size=4096))
+
+
 def _statistics(views: SentenceTransformer, context: FitContext) -> Statistics:
-    batches = (list(rows["sentence"]) for rows in context.text.iter(batch_size=4096))
     width = int(views.get_embedding_dimension() or 0) // 2
     batch_size = max(64, context.settings.batch_size)
-    return measure(views, batches, (width, width), batch_size, context.reporter, total=len(context.text))
+    return measure(views, _batches(context.text), (width, width), batch_size, context.reporter, total=len(context.text))
