@@ -1,6 +1,7 @@
 """The studies at full size on the embedded encoder: 3 seeds, STS-B's sentences, the seven STS sets; resumable.
 
     python -m benchmarks.full_studies --jobs 14 --minutes 9 --archive studies.tar.xz    # again to go on
+    python -m benchmarks.full_studies --together 3 --jobs 15                            # three studies side by side
     python -m benchmarks.full_studies layers geometry
     python -m benchmarks.full_studies --rehearse                                        # all in miniature, on a CPU
 
@@ -15,6 +16,8 @@ import argparse
 import sys
 import tarfile
 import time
+from concurrent.futures import ThreadPoolExecutor
+from itertools import repeat
 from pathlib import Path
 
 from benchmarks.table import launch
@@ -26,9 +29,9 @@ STUDIES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "layers": ((), ()),
     "geometry": (("simcse",), ()),
     "low-resource": (("simcse",), ("max_steps=400", "patience=0")),
-    "temperature": (("simcse",), ()),
+    "temperature": (("simcse",), ("methods=sg-opt,simcse",)),
     "augmentations": (("consert",), ()),
-    "batch-size": (("simcse", "consert"), ()),
+    "batch-size": (("simcse", "consert"), ("batch_sizes=8,16,32,64,128,256",)),
     "domains": (("simcse",), ()),
     "frequent-tokens": (("simcse", "consert"), ()),
     "efficiency": (("simcse",), ()),
@@ -40,24 +43,37 @@ _REHEARSAL = ("--limit", "120", "--seeds", "1", "--tasks", "demo", "--dev", "dem
 _PACKED = ("study.json", "study.md", "figures/*", "measurements/*.json", "grids/*/cells/*.json")
 
 
+# Times are measured, so nothing else may run.
+ALONE = ("efficiency",)
+
+
 def main() -> int:
     arguments = _arguments()
     inputs, output = launch.unpacked(Path(arguments.inputs)), Path(arguments.output).resolve()
     until = time.monotonic() + 60 * arguments.minutes if arguments.minutes else None
-    code = 0
-    with launch.shared_gpu(arguments.mps):
-        for name in arguments.names or STUDIES:
-            if until is not None and time.monotonic() > until:
-                print(f"no time left for {name}", flush=True)
-                continue
-            words = [name, "--full", "--output", str(output / name), "--jobs", str(arguments.jobs)]
-            for setting in settings_of(name):
-                words += ["--set", setting]
-            words += _REHEARSAL if arguments.rehearse else ()
-            code = launch.command("study", words, inputs, until) or code
-            if arguments.archive:
-                pack(output, Path(arguments.archive).resolve())
-    return code
+    names = arguments.names or list(STUDIES)
+    alone = [name for name in names if name in ALONE]
+    others = [name for name in names if name not in ALONE]
+
+    def run(name: str, jobs: int) -> int:
+        if until is not None and time.monotonic() > until:
+            print(f"no time left for {name}", flush=True)
+            return 0
+        words = [name, "--full", "--output", str(output / name), "--jobs", str(jobs)]
+        for setting in settings_of(name):
+            words += ["--set", setting]
+        words += _REHEARSAL if arguments.rehearse else ()
+        return launch.command("study", words, inputs, until)
+
+    launch.hear_ctrl_c()
+    with launch.shared_gpu(arguments.mps) as shared:
+        print(f"the GPU's multi-process service: {'on' if shared else 'off'}", flush=True)
+        with ThreadPoolExecutor(arguments.together) as pool:
+            codes = list(pool.map(run, others, repeat(max(1, arguments.jobs // arguments.together))))
+        codes += [run(name, arguments.jobs) for name in alone]
+    if arguments.archive:
+        pack(output, Path(arguments.archive).resolve())
+    return max(codes)
 
 
 def settings_of(name: str) -> list[str]:
@@ -85,6 +101,7 @@ def _arguments() -> argparse.Namespace:
     )
     parser.add_argument("--output", default=".device-results/studies")
     parser.add_argument("--jobs", type=int, default=14)
+    parser.add_argument("--together", type=int, default=1, help="so many studies side by side, which share the jobs")
     parser.add_argument("--minutes", type=float, default=0, help="stop after so many; 0: when all is done")
     parser.add_argument("--archive", help="pack what was found into this file")
     parser.add_argument("--no-mps", dest="mps", action="store_false", help="leave the multi-process service alone")

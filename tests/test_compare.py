@@ -285,7 +285,7 @@ def test_a_killed_process_is_a_failed_cell(tmp_path: Path) -> None:
     (tmp_path / "log").write_text("", encoding="utf-8")
     process = subprocess.Popen([sys.executable, "-c", "import os; os.kill(os.getpid(), 9)"], stdin=subprocess.PIPE)
     process.wait()
-    record = runner._record(runner._Running(job, process, tmp_path / "log"))
+    record = runner._record(runner._Worker(process, tmp_path / "log", job))
     assert record.error == "its process was ended by signal 9: is there too little memory?"
     assert CellFolder(tmp_path / "out").find(job.cell) == record
 
@@ -293,11 +293,11 @@ def test_a_killed_process_is_a_failed_cell(tmp_path: Path) -> None:
 def test_stopping_ends_the_processes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     processes: list[subprocess.Popen[bytes]] = []
 
-    def sleeping(job: worker.Job, threads: int) -> runner._Running:
+    def sleeping(job: worker.Job, threads: int) -> runner._Worker:
         script = "import time; time.sleep(60)" if processes else "pass"
         processes.append(subprocess.Popen([sys.executable, "-c", script], stdin=subprocess.PIPE))
         (tmp_path / "log").write_text("", encoding="utf-8")
-        return runner._Running(job, processes[-1], tmp_path / "log")
+        return runner._Worker(processes[-1], tmp_path / "log", job)
 
     monkeypatch.setattr(runner, "_started", sleeping)
     spec = parse_specs("bow")[0]
@@ -308,54 +308,77 @@ def test_stopping_ends_the_processes(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert [process.returncode for process in processes] == [0, -signal.SIGTERM]
 
 
-def test_a_worker_ends_with_the_process_that_started_it(tmp_path: Path) -> None:
-    os.mkfifo(tmp_path / "job")  # nobody writes to it, so that the worker would wait for ever
-    process = subprocess.Popen(
-        [sys.executable, "-m", "selfguide.comparison.child", str(tmp_path / "job")], stdin=subprocess.PIPE
-    )
+def test_a_process_ends_with_the_one_that_started_it(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "job")  # nobody writes to it, so that the process would wait for ever
+    process = subprocess.Popen([sys.executable, "-m", "selfguide.comparison.child"], stdin=subprocess.PIPE)
+    assert process.stdin is not None
+    process.stdin.write(f"{tmp_path / 'job'}\n".encode())
+    process.stdin.flush()
     time.sleep(0.2)
     assert process.poll() is None
-    assert process.stdin is not None
     process.stdin.close()
     assert process.wait(30) == 130
 
 
 class _Ending(NamedTuple):
-    """A job that ends in one way."""
+    """A job that ends in one way, and is its own record."""
 
+    work: Path
+    stem: str
     way: Exception | str | None
 
-    def run(self) -> _Ending:
+    def run(self) -> None:
         if isinstance(self.way, Exception):
             raise self.way
-        return self
+        if self.way == "killed":
+            os.kill(os.getpid(), signal.SIGKILL)
+        (self.work / self.stem).write_text(f"{self.way} in {os.getpid()}", encoding="utf-8")
 
-    @property
-    def error(self) -> str | None:
-        return None if self.way is None else str(self.way)
+    def drop(self) -> None:
+        (self.work / self.stem).unlink(missing_ok=True)
+
+    def find(self) -> str | None:
+        return (self.work / self.stem).read_text(encoding="utf-8") if (self.work / self.stem).exists() else None
+
+    def lost(self, reason: str) -> str:
+        return f"{self.stem}: {reason}"
 
 
-@pytest.mark.parametrize(
-    ("way", "code", "told"),
-    [
-        (None, 0, ""),
-        ("It did not converge.", 1, ""),  # the record says it
-        (SelfguideError("The disk is full."), 1, "The disk is full.\n"),
-        (InterruptedRun("Stopped."), 130, ""),
-    ],
-)
-def test_the_exit_code_of_a_process_says_how_its_job_ended(
-    way: Exception | str | None,
-    code: int,
-    told: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+@pytest.fixture
+def tests_can_be_imported(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By the processes, which unpickle jobs that are defined here."""
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent), prepend=os.pathsep)
+
+
+@pytest.mark.usefixtures("tests_can_be_imported")
+@pytest.mark.parametrize(("fresh", "count"), [(False, 1), (True, 3)])
+def test_a_process_does_one_job_after_another_unless_each_wants_a_fresh_one(
+    fresh: bool, count: int, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(child, "_end_with_parent", lambda: None)  # it would end the tests
-    (tmp_path / "job").write_bytes(pickle.dumps(_Ending(way)))
-    assert child.main(tmp_path / "job") == code
-    assert capsys.readouterr().err == told
+    jobs = [_Ending(tmp_path, f"job {number}.x", "done") for number in range(3)]
+    for job in jobs:
+        (tmp_path / job.stem).write_text("of a former run", encoding="utf-8")
+    records = list(runner.in_processes(jobs, 1, fresh=fresh))
+    assert all(record.startswith("done in ") for record in records)
+    assert len(set(records)) == count
+
+
+@pytest.mark.usefixtures("tests_can_be_imported")
+def test_a_job_that_leaves_nothing_costs_no_other(tmp_path: Path) -> None:
+    ways = (SelfguideError("The disk is full."), "killed", "done", SelfguideError("The disk is full again."))
+    jobs = [_Ending(tmp_path, f"job {number}", way) for number, way in enumerate(ways)]
+    full, killed, done, again = runner.in_processes(jobs, 1)
+    assert full == "job 0: The disk is full."
+    assert killed == "job 1: its process was ended by signal 9: is there too little memory?"
+    assert done.startswith("done in ")
+    assert again == "job 3: The disk is full again."
+
+
+def test_a_stopped_job_is_not_done(tmp_path: Path) -> None:
+    (tmp_path / "one.job").write_bytes(pickle.dumps(_Ending(tmp_path, "one", InterruptedRun("Stopped."))))
+    with pytest.raises(InterruptedRun):
+        child.do(tmp_path / "one.job")
+    assert not (tmp_path / "one.done").exists()
 
 
 def test_processes_never_outnumber_cores_or_cells(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -388,6 +411,7 @@ def test_every_library_has_the_fewest_threads_that_are_allotted_or_given(
     for name, number in given.items():
         monkeypatch.setenv(name, number)
     started: list[dict[str, str]] = []
+    monkeypatch.setattr(runner._Worker, "give", lambda worker, job: None)
     monkeypatch.setattr(subprocess, "Popen", lambda words, *, env, **more: started.append(env))
     runner._started(worker.Job(Cell(parse_specs("bow")[0], 1, 0), SETTING, tmp_path, tmp_path / "out", "mini"), 4)
     (environment,) = started

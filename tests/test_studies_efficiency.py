@@ -24,7 +24,8 @@ def here(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Measurements are made in this process: importing torch for each would take most of the time."""
     made: list[str] = []
 
-    def one_by_one(jobs: Sequence[Any], side_by_side: int) -> Iterator[Any]:
+    def one_by_one(jobs: Sequence[Any], side_by_side: int, *, fresh: bool) -> Iterator[Any]:
+        assert fresh
         for job in jobs:
             made.append(job.stem)
             yield measuring.measure(job)

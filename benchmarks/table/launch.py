@@ -45,6 +45,11 @@ def environment(inputs: Path) -> dict[str, str]:
     return {**os.environ, **own, "TOKENIZERS_PARALLELISM": "false", "OMP_NUM_THREADS": "1"}
 
 
+def hear_ctrl_c() -> None:
+    """A shell's background job ignores Ctrl-C and so would its children; then a time limit could not be told to them."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
 def compare(words: Sequence[str], inputs: Path, until: float | None) -> int:
     """Run one comparison; see :func:`command`."""
     return command("compare", words, inputs, until)
@@ -53,8 +58,6 @@ def compare(words: Sequence[str], inputs: Path, until: float | None) -> int:
 def command(name: str, words: Sequence[str], inputs: Path, until: float | None) -> int:
     """Run `selfguide NAME` in the folder of inputs; stopped like Ctrl-C at ``until`` (of time.monotonic), cells kept."""
     print(f"selfguide {name} {' '.join(words)}", flush=True)
-    # A shell's background job ignores Ctrl-C and so would its children; then the time limit could not be told to them.
-    signal.signal(signal.SIGINT, signal.default_int_handler)
     started = [sys.executable, "-m", "selfguide", name, *words]
     process = subprocess.Popen(started, cwd=inputs, env=environment(inputs))
     try:

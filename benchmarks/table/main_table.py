@@ -59,6 +59,7 @@ def main() -> int:
     output = Path(arguments.output).resolve()
     parts = [tuple(spec for spec in specs if spec in upto) for upto in _PARTS]
     code = 0
+    launch.hear_ctrl_c()
     with launch.shared_gpu(arguments.mps) as shared:
         print(f"{arguments.jobs} cells side by side, multi-process service: {'on' if shared else 'off'}", flush=True)
         for part in dict.fromkeys(part for part in parts if part):

@@ -37,6 +37,7 @@ def main() -> int:
     inputs = launch.unpacked(Path(arguments.inputs))
     output = Path(arguments.output).resolve()
     until = time.monotonic() + 60 * arguments.minutes if arguments.minutes else None
+    launch.hear_ctrl_c()
     with launch.shared_gpu(arguments.mps):
         code = launch.compare(_words(arguments, output), inputs, until)
     if not (output / "cells").is_dir():

@@ -1,9 +1,15 @@
-"""``python -m selfguide.comparison.child JOB``: one job in a process of its own, the pickled job being in the file."""
+"""``python -m selfguide.comparison.child``: a process that does jobs, one after another, for the one that started it.
+
+Each line of its standard input names a file with a pickled job. When the job is done, a file beside it (``.done``) says so
+and the next line is waited for: loading the libraries takes longer than many a job, so it is done once.
+"""
 
 from __future__ import annotations
 
+import gc
 import os
 import pickle
+import queue
 import sys
 import threading
 from pathlib import Path
@@ -12,36 +18,52 @@ from typing import Protocol
 from selfguide.errors import InterruptedRun, SelfguideError
 
 STOPPED = 130
-
-
-class _Record(Protocol):
-    @property
-    def error(self) -> str | None: ...
+DONE = ".done"
 
 
 class _Job(Protocol):
-    def run(self) -> _Record: ...
+    def run(self) -> object: ...
 
 
-def main(file: Path) -> int:
-    """Run the job of a file; the exit code says how it went."""
-    # The process that started us holds our standard input open: when it goes, so do we.
-    threading.Thread(target=_end_with_parent, daemon=True).start()
+def main() -> int:
+    """Do the jobs that are named; returns only when the user stops one."""
+    named: queue.SimpleQueue[Path] = queue.SimpleQueue()
+    threading.Thread(target=_listen, args=(named,), daemon=True).start()
+    while True:
+        file = named.get()
+        try:
+            do(file)
+        except (InterruptedRun, KeyboardInterrupt):
+            return STOPPED
+
+
+def do(file: Path) -> None:
+    """Run the job of a file. Its record says how it went; what keeps it from writing one goes to standard error."""
     job: _Job = pickle.loads(file.read_bytes())
     try:
-        record = job.run()
-    except (InterruptedRun, KeyboardInterrupt):
-        return STOPPED
-    except SelfguideError as error:  # the job's record could not be written
-        print(error, file=sys.stderr)
-        return 1
-    return 0 if record.error is None else 1
+        job.run()
+    except SelfguideError as error:
+        if isinstance(error, InterruptedRun):
+            raise
+        print(error, file=sys.stderr, flush=True)
+    _free_memory()
+    file.with_suffix(DONE).touch()
 
 
-def _end_with_parent() -> None:
-    sys.stdin.buffer.read()
+def _free_memory() -> None:
+    """What the job held goes back, on a GPU too, where other processes wait for it."""
+    gc.collect()
+    torch = sys.modules.get("torch")
+    if torch is not None and torch.cuda.is_initialized():
+        torch.cuda.empty_cache()
+
+
+def _listen(named: queue.SimpleQueue[Path]) -> None:
+    for line in sys.stdin:
+        named.put(Path(line.rstrip("\n")))
+    # The process that started us holds our standard input open: when it goes, or needs us no more, we end.
     os._exit(STOPPED)
 
 
 if __name__ == "__main__":
-    sys.exit(main(Path(sys.argv[1])))
+    sys.exit(main())

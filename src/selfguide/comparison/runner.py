@@ -1,4 +1,4 @@
-"""All cells, one after the other or side by side in processes of their own.
+"""All cells, one after the other or side by side in processes.
 
 A cell that fails does not stop the others. Ctrl-C stops the cells in hand; those that are finished have their files.
 """
@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Generic, Protocol, TypeVar
 
 from selfguide.comparison.cells import CellFolder, CellRecord
+from selfguide.comparison.child import DONE
 from selfguide.comparison.worker import Job, run_cell
 from selfguide.errors import UsageError
 from selfguide.reporting import Reporter
@@ -29,7 +30,7 @@ _Made = TypeVar("_Made", covariant=True)
 
 
 class Apart(Protocol[_Made]):
-    """A job that can run in a process of its own (:mod:`selfguide.comparison.child`) and leaves its record in a file."""
+    """A job that another process can do (:mod:`selfguide.comparison.child`) and that leaves its record in a file."""
 
     @property
     def stem(self) -> str: ...
@@ -101,44 +102,74 @@ def run_jobs(jobs: Sequence[Job], side_by_side: int) -> Generator[CellRecord, No
     yield from in_processes(jobs, side_by_side)
 
 
-@dataclass(frozen=True)
-class _Running(Generic[Record]):
-    job: Apart[Record]
+@dataclass
+class _Worker(Generic[Record]):
+    """A process (:mod:`selfguide.comparison.child`) and the job that it has in hand."""
+
     process: subprocess.Popen[bytes]
     log: Path
+    job: Apart[Record]
+    said: int = 0
+    """How long the log was when the job began."""
+
+    @property
+    def file(self) -> Path:
+        """Where the process finds the job."""
+        return self.job.work / f"{self.job.stem}.job"
+
+    @property
+    def done(self) -> bool:
+        """Whether the job has ended; the process then waits for another."""
+        return self.file.with_suffix(DONE).exists()
+
+    def give(self, job: Apart[Record]) -> None:
+        """Hand over a job."""
+        self.job, self.said = job, self.log.stat().st_size
+        job.drop()  # so that what is there afterwards is this process's own
+        self.file.with_suffix(DONE).unlink(missing_ok=True)
+        self.file.write_bytes(pickle.dumps(job))
+        assert self.process.stdin is not None
+        with suppress(OSError):  # a process that has ended is noticed by its code
+            self.process.stdin.write(f"{self.file}\n".encode())
+            self.process.stdin.flush()
 
 
-def in_processes(jobs: Sequence[Apart[Record]], side_by_side: int) -> Iterator[Record]:
-    """Each job's record as it is done, every job in a process of its own."""
-    waiting, running = list(jobs), list[_Running[Record]]()
+def in_processes(jobs: Sequence[Apart[Record]], side_by_side: int, *, fresh: bool = False) -> Iterator[Record]:
+    """Each job's record as it is done, in processes that do one job after another (``fresh``: each job in a new one)."""
+    waiting, workers = list(jobs), list[_Worker[Record]]()
     try:
-        while waiting or running:
-            while waiting and len(running) < side_by_side:
-                running.append(_started(waiting.pop(0), cores() // side_by_side))
-            ended = [each for each in running if each.process.poll() is not None]
-            for each in ended:
-                running.remove(each)
-                yield _record(each)
+        while waiting or workers:
+            while waiting and len(workers) < side_by_side:
+                workers.append(_started(waiting.pop(0), cores() // side_by_side))
+            ended = [worker for worker in workers if worker.done or worker.process.poll() is not None]
+            for worker in ended:
+                record = _record(worker)
+                if waiting and not fresh and worker.process.poll() is None:
+                    worker.give(waiting.pop(0))
+                else:
+                    workers.remove(worker)
+                    _stop([worker])
+                yield record
             if not ended:
                 time.sleep(0.05)
     finally:
-        _stop(running)
+        _stop(workers)
 
 
-def _started(job: Apart[Record], threads: int) -> _Running[Record]:
-    job.drop()  # so that what is there afterwards is this process's own
-    file, log = (job.work / f"{job.stem}.{kind}" for kind in ("job", "log"))
-    file.write_bytes(pickle.dumps(job))
+def _started(job: Apart[Record], threads: int) -> _Worker[Record]:
+    log = job.work / f"{job.stem}.log"
     with log.open("wb") as errors:
         process = subprocess.Popen(
-            [sys.executable, "-m", "selfguide.comparison.child", str(file)],
+            [sys.executable, "-m", "selfguide.comparison.child"],
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             stderr=errors,
             env=os.environ | _thread_limits(threads),
             start_new_session=True,  # Ctrl-C is for us; we tell them
         )
-    return _Running(job, process, log)
+    worker = _Worker(process, log, job)
+    worker.give(job)
+    return worker
 
 
 def _thread_limits(threads: int) -> dict[str, str]:
@@ -148,32 +179,38 @@ def _thread_limits(threads: int) -> dict[str, str]:
     return dict.fromkeys(_THREADS, str(fewest))
 
 
-def _record(ended: _Running[Record]) -> Record:
-    """What the process left: its file, or nothing, and then the log may tell."""
-    _close(ended.process)
-    found = ended.job.find()
+def _record(worker: _Worker[Record]) -> Record:
+    """What the job left: its file, or nothing, and then the log may tell."""
+    found = worker.job.find()
     if found is not None:
         return found
-    code = ended.process.returncode
-    told = " ".join(ended.log.read_text(encoding="utf-8", errors="replace").split())[-300:]
-    if code < 0:
+    said = worker.log.read_bytes()[worker.said :].decode("utf-8", errors="replace")
+    told = " ".join(said.split())[-300:]
+    code = worker.process.poll()
+    if code is None:
+        reason = told or "its process left no result"
+    elif code < 0:
         reason = f"its process was ended by signal {-code}" + (": is there too little memory?" if code == -9 else "")
     else:
         reason = f"its process ended with code {code}" + (f": {told}" if told else "")
-    return ended.job.lost(reason)
+    return worker.job.lost(reason)
 
 
-def _stop(running: Sequence[_Running[Record]]) -> None:
-    for each in running:
-        each.process.terminate()
+def _stop(workers: Sequence[_Worker[Record]]) -> None:
+    """End the processes: one that waits for a job ends with its standard input, one that has a job is told."""
+    for worker in workers:
+        if worker.done:
+            _close(worker.process)
+        else:
+            worker.process.terminate()
     until = time.monotonic() + _GRACE
-    for each in running:
+    for worker in workers:
         try:
-            each.process.wait(max(0.1, until - time.monotonic()))
+            worker.process.wait(max(0.1, until - time.monotonic()))
         except subprocess.TimeoutExpired:
-            each.process.kill()
-            each.process.wait()
-        _close(each.process)
+            worker.process.kill()
+            worker.process.wait()
+        _close(worker.process)
 
 
 def _close(process: subprocess.Popen[bytes]) -> None:

@@ -188,7 +188,9 @@ def run_measurements(jobs: Sequence[MeasurementJob], side_by_side: int) -> Gener
             yield measure(job)
     else:
         yield from in_processes(together, side_by_side)
-    yield from in_processes([job for job in jobs if job.measurement.alone], 1)
+    alone = [job for job in jobs if job.measurement.alone]
+    # A process's memory tells of all it has done, so each has one of its own; a GPU's is counted anew for each.
+    yield from in_processes(alone, 1, fresh=not (alone and _on_gpu(alone[0].place)))
 
 
 def measure(job: MeasurementJob) -> MeasurementRecord:
@@ -223,7 +225,6 @@ def _made(job: MeasurementJob) -> MeasurementRecord:
     began = time.monotonic()
     with quiet_libraries():
         result = function_of(job.measurement.function)(job.place, **job.measurement.arguments)
-    on_gpu = job.place.device != "cpu" and torch.cuda.is_available()
     return MeasurementRecord(
         key=job.stem,
         identity=job.identity,
@@ -231,12 +232,18 @@ def _made(job: MeasurementJob) -> MeasurementRecord:
             json.dumps(result, allow_nan=False)
         ),  # what is plain comes back as it is, now and from the file
         seconds=round(time.monotonic() - began, 2),
-        device="cuda" if on_gpu else "cpu",
+        device="cuda" if _on_gpu(job.place) else "cpu",
         threads=torch.get_num_threads(),
         versions=versions("scipy", "scikit-learn"),
         command=job.command,
         finished=_now(),
     )
+
+
+def _on_gpu(place: Place) -> bool:
+    import torch
+
+    return place.device != "cpu" and torch.cuda.is_available()
 
 
 def _now() -> str:
