@@ -287,7 +287,7 @@ def test_every_study_has_a_small_setting_of_its_own_data_and_a_full_one(name: st
     assert set(study.small.values) == set(study.full.values)
     for scale in (study.small, study.full):
         plan = study.plan(Setup(scale, scale is study.full, "some-encoder", 6, 3200))
-        for key, settings in _shared_out(plan.grids, scale, "auto").items():
+        for key, settings in _shared_out(plan, scale, "auto").items():
             assert parse_specs(next(grid.specs for grid in plan.grids if grid.key == key), settings)
 
 

@@ -166,6 +166,8 @@ class Plan:
 
     grids: tuple[Grid, ...] = ()
     measurements: tuple[Measurement, ...] = ()
+    measured: tuple[str, ...] = ()
+    """Methods that measurements train by themselves: what is ``--set`` for one of these is no mistake."""
 
     def __post_init__(self) -> None:
         for kind in (self.grids, self.measurements):

@@ -92,7 +92,7 @@ class Domains(Study):
         pairs = {"seeds": common["seeds"], "tests": common["tests"]}
         if pairs["tests"]:
             measurements.append(Measurement("untuned-pairs", f"{__name__}:untuned_on_pairs", pairs))
-        return Plan((Grid("untuned", UNTUNED, "rows without a text"),), tuple(measurements))
+        return Plan((Grid("untuned", UNTUNED, "rows without a text"),), tuple(measurements), tuple(methods))
 
     def outcome(self, found: Found) -> Outcome:
         tests = _tests_found(found)

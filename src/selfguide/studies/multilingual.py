@@ -66,7 +66,7 @@ class Multilingual(Study):
             Measurement("vocabulary", f"{__name__}:vocabulary"),
             Measurement("tuned", f"{__name__}:tuned_in_english", arguments),
         )
-        return Plan((Grid("untuned", UNTUNED, "the untuned encoder"),), measurements)
+        return Plan((Grid("untuned", UNTUNED, "the untuned encoder"),), measurements, tuple(methods))
 
     def outcome(self, found: Found) -> Outcome:
         tuned, pieces = found.results["tuned"], found.results["vocabulary"]

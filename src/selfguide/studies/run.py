@@ -173,7 +173,7 @@ class _Running:
     def __post_init__(self) -> None:
         self.seconds_a_step: list[tuple[float, int]] = []
         # Everything that can be refused is looked at before the first cell runs.
-        self.settings = _shared_out(self.plan.grids, self.setup.scale, self.device)
+        self.settings = _shared_out(self.plan, self.setup.scale, self.device)
         self.specs = {
             grid.key: parse_specs(grid.specs, self.settings[grid.key], device=self.device) for grid in self.plan.grids
         }
@@ -339,19 +339,23 @@ def _cells(specs: Sequence[Spec], seeds: Sequence[int]) -> list[Cell]:
     return [Cell(spec, seed, 0) for spec in specs for seed in (seeds if spec.seeded else (None,))]
 
 
-def _shared_out(grids: Sequence[Grid], scale: Scale, device: str) -> dict[str, tuple[str, ...]]:
+def _shared_out(plan: Plan, scale: Scale, device: str) -> dict[str, tuple[str, ...]]:
     """To each grid the settings that some method of it knows; what was asked for and none knows is refused."""
-    fitting: dict[str, list[str]] = {grid.key: [] for grid in grids}
+    fitting: dict[str, list[str]] = {grid.key: [] for grid in plan.grids}
     for setting in (*scale.settings, *scale.asked):
         refused = UsageError(f"--set {setting}: this study takes {', '.join(scale.values) or 'nothing'} to be set.")
         used = False
-        for grid in grids:
+        for key, specs in (*((grid.key, grid.specs) for grid in plan.grids), (None, plan.measured)):
+            if not specs:
+                continue
             try:
-                parse_specs(grid.specs, [setting], device=device)
-                fitting[grid.key].append(setting)
-                used = True
+                parse_specs(specs, [setting], device=device)
             except UsageError as error:
                 refused = error
+                continue
+            used = True
+            if key is not None:
+                fitting[key].append(setting)
         if setting in scale.asked and not used:
             raise refused
-    return {grid.key: (*fitting[grid.key], *grid.settings) for grid in grids}
+    return {grid.key: (*fitting[grid.key], *grid.settings) for grid in plan.grids}
