@@ -32,9 +32,9 @@ STUDIES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "temperature": (("simcse",), ("methods=sg-opt,simcse",)),
     "augmentations": (("consert",), ()),
     "batch-size": (("simcse", "consert"), ("batch_sizes=8,16,32,64,128,256",)),
-    "domains": (("simcse",), ()),
+    "domains": (("simcse",), ("methods=sg-opt,simcse,fused",)),
     "frequent-tokens": (("simcse", "consert"), ()),
-    "efficiency": (("simcse",), ()),
+    "efficiency": ((), ("methods=mean,wk,flow,fused,sg-opt", "passes=1")),
     "finetune": ((), ()),
 }
 # Enough to see that everything runs.
@@ -45,6 +45,8 @@ _PACKED = ("study.json", "study.md", "figures/*", "measurements/*.json", "grids/
 
 # Times are measured, so nothing else may run.
 ALONE = ("efficiency",)
+# Sentences, where fewer than all tell as much: each of thirty measurements passes over them.
+LIMITS = {"efficiency": 2000}
 
 
 def main() -> int:
@@ -62,6 +64,7 @@ def main() -> int:
         words = [name, "--full", "--output", str(output / name), "--jobs", str(jobs)]
         for setting in settings_of(name):
             words += ["--set", setting]
+        words += ["--limit", str(LIMITS[name])] if name in LIMITS else []
         words += _REHEARSAL if arguments.rehearse else ()
         return launch.command("study", words, inputs, until)
 

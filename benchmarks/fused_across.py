@@ -1,4 +1,4 @@
-"""Variants of a fused vector that need several tuned encoders: two tuned parts side by side, and the mean of weights."""
+"""Variants of a fused vector that need several tuned encoders: their parts side by side, and the mean of weights."""
 
 from __future__ import annotations
 
@@ -19,12 +19,16 @@ def across_runs(material: Material, work: Path, usual: str, runs: dict[str, dict
     """Scores by seed. ``material`` is of the untuned encoder: its layer 0 is that of all of them, its [CLS] is not used."""
     found: dict[int, Scores] = {seed: {} for seed in runs.get(usual, {})}
     for seed in found:
-        for label in runs:
-            if label != usual and seed in runs[label]:
-                found[seed] |= two_tuned_parts(material, work, [(usual, seed), (label, seed)])
-        others = [other for other in found if other != seed]
-        if others:
-            found[seed] |= two_tuned_parts(material, work, [(usual, seed), (usual, others[0])], "two seeds")
+        others = [label for label in runs if label != usual and (work / f"{label}.seed{seed}.npz").is_file()]
+        tuned = [label for label in others if len(runs[label]) > 1]  # what is not tuned has one seed
+        for label in tuned:
+            found[seed] |= several_tuned_parts(material, work, [(usual, seed), (label, seed)])
+        by_others = [label for label in tuned if label.startswith("by-")]
+        if len(by_others) > 1:
+            found[seed] |= several_tuned_parts(material, work, [(label, seed) for label in (usual, *by_others)])
+        seeds = [other for other in found if other != seed]
+        if seeds:
+            found[seed] |= several_tuned_parts(material, work, [(usual, seed), (usual, seeds[0])], "two seeds")
     weights = [path for seed in found if (path := work / f"{usual}.seed{seed}.pt").is_file()]
     if len(weights) > 1:
         souped = soup(material, weights)
@@ -33,20 +37,19 @@ def across_runs(material: Material, work: Path, usual: str, runs: dict[str, dict
     return found
 
 
-def two_tuned_parts(material: Material, work: Path, runs: list[tuple[str, int]], name: str = "") -> Scores:
-    """[CLS] of two tuned encoders and the view, all whitened; the two share the weight of one. Two networks, so no method:
-    it says whether two objectives in one network would be worth the trouble."""
-    parts = {"view": material.white["view"]}
+def several_tuned_parts(material: Material, work: Path, runs: list[tuple[str, int]], name: str = "") -> Scores:
+    """[CLS] of several tuned encoders and the view, each as the method has it; the tuned ones share the weight of one.
+    As many networks, so no method: it says whether several objectives in one network would be worth the trouble."""
+    parts = {"view": material.own_view}
     for number, (label, seed) in enumerate(runs):
         vectors = np.load(work / f"{label}.seed{seed}.npz")["cls"].astype(np.float32)
-        parts[f"cls {number}"] = material.geometry(material.part(vectors).whitened())
+        parts[f"cls {number}"] = material.geometry(material.calibrated(material.part(vectors)))
     name = name or " and ".join(label for label, _ in runs)
-    half = DEFAULTS.weight / 2
-    shares = {"cls 0": half, "cls 1": half, "view": 1 - DEFAULTS.weight}
-    two = joined(parts, {"cls 0": 0.5, "cls 1": 0.5})
+    tuned = {f"cls {number}": 1 / len(runs) for number in range(len(runs))}
+    shares = {part: DEFAULTS.weight * share for part, share in tuned.items()} | {"view": 1 - DEFAULTS.weight}
     return {
-        f"across, two tuned parts and the view: {name}": material.sets.scores(joined(parts, shares)),
-        f"across, two tuned parts alone: {name}": material.sets.scores(two),
+        f"across, tuned parts and the view: {name}": material.sets.scores(joined(parts, shares)),
+        f"across, tuned parts alone: {name}": material.sets.scores(joined(parts, tuned)),
     }
 
 
@@ -54,11 +57,9 @@ def soup(material: Material, weights: list[Path]) -> Scores:
     """The mean of the seeds' weights as one encoder: [CLS] as it is, whitened, and fused."""
     average_weights(material.encoder, weights)
     part = material.part(encoded(material.encoder, material.sentences).cls)
-    white = part.whitened()
     return {
         "across, mean of the seeds' weights: cls": material.sets.scores(material.geometry(part)),
-        "across, mean of the seeds' weights: cls, whitened": material.sets.scores(material.geometry(white)),
-        "across, mean of the seeds' weights: fused": material.sets.scores(material.fused(cls=white)),
+        "across, mean of the seeds' weights: fused": material.sets.scores(material.fused(material.calibrated(part))),
     }
 
 

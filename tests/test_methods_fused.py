@@ -359,3 +359,10 @@ def test_the_shrinkage_is_that_of_ledoit_and_wolf(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"nothing")
     with pytest.raises(SelfguideError, match="cannot be read"):
         TextStatistics.load(tmp_path / "file")
+
+
+def test_what_is_not_tuned_has_a_dev_score_and_no_checkpoint(bert: Path, dev_file: Path, tmp_path: Path) -> None:
+    _fused(bert, dev=dev_file, output=tmp_path / "out", report=False)
+    record = json.loads((tmp_path / "out" / "run.json").read_text(encoding="utf-8"))
+    assert record["checkpoint"] == "none: nothing was tuned"
+    assert record["scores"]["after"] is not None

@@ -190,7 +190,7 @@ def _fill(record: RunRecord, outcome: TrainingOutcome, reporter: Reporter) -> No
     if outcome.best_step is not None:
         early = ", stopped early" if outcome.stopped_early else ""
         record.checkpoint = f"step {outcome.best_step}, best on the dev pairs{early}"
-    elif registry.entry(record.config.method).family != "tuning":
+    elif not outcome.steps or registry.entry(record.config.method).family != "tuning":
         record.checkpoint = "none: nothing was tuned"
     else:
         record.checkpoint = "the last one: there were no dev pairs to choose by"
