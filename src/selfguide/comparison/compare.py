@@ -98,7 +98,7 @@ def compare(
         settings: ``"simcse.learning_rate=5e-5"`` for one method, ``"epochs=2"`` for all.
         baseline: the row that others are tested against; the first unless named.
         output: folder for the cells' files and the tables; what it holds already is not run again. None: nothing is kept.
-        jobs: cells side by side, in processes of their own.
+        jobs: cells side by side, in as many processes.
         again: run finished cells all the same.
         keep: keep the encoders too, under ``output/encoders``.
         protocol: how scores are made.

@@ -58,7 +58,8 @@ class Augmentations(Study):
         figure = Matrix(
             "augmentations",
             f"{summary.main.title} of every pair of augmentations",
-            "The change to one copy down, to the other across; the darker the field, the higher the score.",
+            "The change to one copy down, to the other across; the brighter the field, or on the page the darker, the "
+            "higher the score.",
             "the other copy",
             "one copy",
             tuple(names),

@@ -157,7 +157,7 @@ class Measurement:
     after: tuple[str, ...] = ()
     """Keys of grids whose kept encoders it reads; it is made again when those change."""
     alone: bool = False
-    """In a fresh process of its own with nothing beside it, whatever ``--jobs`` says: for time and memory."""
+    """With nothing beside it, whatever ``--jobs`` says, and on a CPU in a fresh process: for time and memory."""
 
 
 @dataclass(frozen=True)

@@ -12,8 +12,8 @@ from selfguide.studies.outcome import Outcome
 from selfguide.studies.sweeps import labelled, sweep_outcome
 
 _NOTE = (
-    "Every run passes over the text equally often, so the larger the batch, the fewer the steps; the learning rate is the "
-    "same for all."
+    "Every run passes over the text equally often, unless it stops early for want of gains on the dev pairs; so the larger the "
+    "batch, the fewer the steps. The learning rate is the same for all."
 )
 
 

@@ -94,6 +94,9 @@ def _words(content: Mapping[str, Any]) -> list[str]:
 def _dots(axes: Axes, content: Mapping[str, Any]) -> None:
     for place, (_, value) in enumerate(content["dots"]):
         if value["mean"] is not None:
+            seeds = list(value["by_seed"].values())
+            if len(seeds) > 1:
+                axes.scatter(seeds, [place + 0.28] * len(seeds), s=7, color="0.35", linewidths=0)
             axes.errorbar(
                 value["mean"], place, xerr=value["deviation"] or 0.0, color=_COLOURS[0], marker="o", capsize=3
             )

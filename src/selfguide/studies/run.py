@@ -59,7 +59,7 @@ def study(
             ``"simcse.learning_rate=5e-5"`` for the methods.
         output: folder for the cells, ``study.json``, tables and figures; what is finished there is not run again.
             None: nothing is kept.
-        jobs: cells side by side, in processes of their own.
+        jobs: cells side by side, in as many processes.
         again: run finished cells all the same.
 
     Example::
