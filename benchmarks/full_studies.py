@@ -34,7 +34,7 @@ STUDIES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "batch-size": (("simcse", "consert"), ("batch_sizes=8,16,32,64,128,256",)),
     "domains": (("simcse",), ("methods=sg-opt,simcse,fused",)),
     "frequent-tokens": (("simcse", "consert"), ()),
-    "efficiency": ((), ("methods=mean,wk,flow,fused,sg-opt", "passes=1")),
+    "efficiency": ((), ("methods=mean,wk,flow,sg-opt", "passes=1")),
     "finetune": ((), ()),
 }
 # Enough to see that everything runs.

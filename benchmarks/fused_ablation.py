@@ -50,9 +50,7 @@ TUNES = (
     f"{UNTUNED}=fused:tune=none",
     "simcse-0.02=fused:tune_options=dropout=0.02",
     f"{USUAL}=fused",
-    "simcse-0.1=fused:tune_options=dropout=0.1",
     "simcse-0.2=fused:tune_options=dropout=0.2",
-    "by-sg-opt=fused:tune=sg-opt",
     "by-sg-opt-no-head=fused:tune=sg-opt:tune_options=head_size=0",
     "by-consert=fused:tune=consert:learning_rate=1e-4:epochs=2",
 )
@@ -155,6 +153,7 @@ def _tunes(spec: Spec) -> bool:
 def _run_all(jobs: list[tuple[Spec, int]], arguments: argparse.Namespace) -> dict[str, str]:
     """Every job that has no file yet in a process of its own, ``--jobs`` at a time; returns the last words of the failed."""
     arguments.work.mkdir(parents=True, exist_ok=True)
+    began = time.monotonic()
     environment = {**os.environ, "OMP_NUM_THREADS": str(arguments.threads), "TOKENIZERS_PARALLELISM": "false"}
 
     def one(job: tuple[Spec, int]) -> tuple[str, str]:
@@ -162,6 +161,8 @@ def _run_all(jobs: list[tuple[Spec, int]], arguments: argparse.Namespace) -> dic
         name = f"{spec.label}, seed {seed}"
         if _place(spec.label, seed, arguments).is_file():
             return name, ""
+        if arguments.minutes and time.monotonic() - began > 60 * arguments.minutes:
+            return name, "there was no time left to begin it"
         words = [sys.executable, "-m", "benchmarks.fused_ablation", *sys.argv[1:], "--one", spec.label, str(seed)]
         done = subprocess.run(words, capture_output=True, text=True, env=environment, check=False)
         if done.returncode:
@@ -238,6 +239,7 @@ def _arguments() -> argparse.Namespace:
     )
     parser.add_argument("--seeds", type=int, nargs="+", default=list(range(1, 9)))
     parser.add_argument("--jobs", type=int, default=1, help="processes side by side")
+    parser.add_argument("--minutes", type=float, default=0, help="begin no run after so many; the same command goes on")
     parser.add_argument("--threads", type=int, default=1, help="CPU threads of each")
     parser.add_argument("--data", default=os.environ.get("SELFGUIDE_DATA"))
     parser.add_argument("--work", type=Path, default=Path(".device-fused"), help="a file for each run; kept")

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -53,9 +54,26 @@ class Encoded:
     def view(self, weights: Floats) -> Vectors:
         """The mean of layer 0 weighted by token; a sentence whose tokens all weigh 0 has the vector 0."""
         weight = weights[self.ids].astype(np.float32)
+        if torch.cuda.is_available():
+            return self._view_on_gpu(weight)
         sums = np.add.reduceat(self.tokens * weight[:, None], self.starts, axis=0)
         totals = np.add.reduceat(weight, self.starts)
         return np.asarray(sums / np.maximum(totals, 1e-9)[:, None])
+
+    def _view_on_gpu(self, weight: Vectors) -> Vectors:
+        """The tokens stay there: a million of them are what takes the time, and there are dozens of weights to try."""
+        tokens, sentence = self._on_gpu
+        given = torch.from_numpy(weight).cuda()
+        sums = torch.zeros(len(self.starts), tokens.shape[1], device="cuda")
+        sums.index_add_(0, sentence, tokens * given[:, None])
+        totals = torch.zeros(len(self.starts), device="cuda").index_add_(0, sentence, given)
+        return (sums / totals.clamp(min=1e-9)[:, None]).cpu().numpy()
+
+    @cached_property
+    def _on_gpu(self) -> tuple[torch.Tensor, torch.Tensor]:
+        lengths = np.diff(np.append(self.starts, len(self.ids)))
+        sentence = np.repeat(np.arange(len(self.starts)), lengths)
+        return torch.from_numpy(self.tokens).cuda(), torch.from_numpy(sentence).cuda()
 
     def tokens_of(self, rows: NDArray[np.int64]) -> tuple[NDArray[np.int64], Vectors]:
         """Numbers and vectors of the tokens of some sentences."""
@@ -74,21 +92,37 @@ class Bag:
     lengths: Floats
 
     @classmethod
-    def of(cls, found: Encoded, rows: NDArray[np.int64], vocabulary: Vocabulary, exponent: float = 0.5) -> Bag:
-        """By the tokens of layer 0 of these sentences; ``exponent`` says how far tokens are whitened."""
-        ids, tokens = found.tokens_of(rows)
-        plain = ~np.isin(ids, sorted(vocabulary.special))
-        statistics = Statistics.of(tokens[plain], (tokens.shape[1],))
-        means = TokenMeans(len(vocabulary.tokens), tokens.shape[1])
-        means.add(ids[plain], tokens[plain])
-        spread = whitening_map(statistics.moments, 0, statistics.shrinkage(0), exponent)
-        return cls(spread, means.lengths(spread))
+    def of(cls, found: Encoded, rows: NDArray[np.int64], vocabulary: Vocabulary) -> Bag:
+        """By the tokens of layer 0 of these sentences."""
+        return TextTokens.of(found, rows, vocabulary).bag()
 
     def vectors(self, found: Encoded, weights: Floats) -> Vectors:
         """Of every sentence; not centred."""
         return applied(
             LinearMap(self.spread.weight, np.zeros(len(self.spread.weight))), found.view(weights / self.lengths)
         )
+
+
+@dataclass(frozen=True)
+class TextTokens:
+    """What bags of words need to know of the tokens of a text."""
+
+    statistics: Statistics
+    means: TokenMeans
+
+    @classmethod
+    def of(cls, found: Encoded, rows: NDArray[np.int64], vocabulary: Vocabulary) -> TextTokens:
+        """Layer 0 of these sentences."""
+        ids, tokens = found.tokens_of(rows)
+        plain = ~np.isin(ids, sorted(vocabulary.special))
+        means = TokenMeans(len(vocabulary.tokens), tokens.shape[1])
+        means.add(ids[plain], tokens[plain])
+        return cls(Statistics.of(tokens[plain], (tokens.shape[1],)), means)
+
+    def bag(self, exponent: float = 0.5) -> Bag:
+        """``exponent`` says how far tokens are whitened."""
+        spread = whitening_map(self.statistics.moments, 0, self.statistics.shrinkage(0), exponent)
+        return Bag(spread, self.means.lengths(spread))
 
 
 @torch.inference_mode()

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from sentence_transformers import SentenceTransformer
 
 from benchmarks import fused_ideas as ideas
-from benchmarks.fused_parts import Bag, Encoded, Floats, Geometry, GradedSets, Part, applied, joined
+from benchmarks.fused_parts import Encoded, Floats, Geometry, GradedSets, Part, TextTokens, applied, joined
 from selfguide.calibration.frequencies import SOURCES, Vocabulary, piece_weights, probabilities, weights_of
 from selfguide.calibration.parted_statistics import Statistics, joined_map
 from selfguide.calibration.statistics import LinearMap
@@ -42,7 +42,7 @@ class Material:
     scored: NDArray[np.int64]
     sets: GradedSets
     _chances: dict[tuple[str, str | None], Floats] = field(default_factory=dict)
-    _bags: dict[tuple[str | None, float], Bag] = field(default_factory=dict)
+    _tokens: dict[str | None, TextTokens] = field(default_factory=dict)
 
     @cached_property
     def vocabulary(self) -> Vocabulary:
@@ -83,11 +83,12 @@ class Material:
         weights: Floats | None = None,
     ) -> Part:
         """The soft bag of words, as the method has it but for what is told; ``weights`` are others than the frequencies'."""
-        if (text, exponent) not in self._bags:
+        if text not in self._tokens:
             rows = self.text if text is None else self.texts[text]
-            self._bags[text, exponent] = Bag.of(self.found, rows, self.vocabulary, exponent)
+            self._tokens[text] = TextTokens.of(self.found, rows, self.vocabulary)
         weights = self.weights(source, a, text) if weights is None else weights
-        vectors = self._bags[text, exponent].vectors(self.found, weights * piece_weights(self.vocabulary, piece_weight))
+        bag = self._tokens[text].bag(exponent)
+        vectors = bag.vectors(self.found, weights * piece_weights(self.vocabulary, piece_weight))
         return self.part(vectors, text).whitened(exponent=0.0)
 
     @cached_property
@@ -225,7 +226,7 @@ def _calibrations(material: Material) -> Named:
 def _ideas(material: Material) -> Named:
     """What might push it further; see :mod:`benchmarks.fused_ideas`."""
     white = material.cls.whitened()
-    for ridge in (0.1, 1.0, 10.0):
+    for ridge in (1.0, 10.0):
         learnt = ideas.learnt_token_weights(material.found, material.text, white.text, material.weights(), ridge)
         view = material.bag(weights=learnt)
         yield f"idea, learnt token weights: ridge={ridge:g}", material.fused(view=view)
