@@ -1,16 +1,17 @@
 """Efficiency: what each method costs, in training and in use.
 
-Every number comes from a fresh process with nothing beside it, so that neither what an earlier method left in memory nor a
-neighbour's work counts. Training is everything between the loaded encoder and the finished one, without dev checks. Inference
-encodes the study's text with the finished encoder, in batches as `selfguide encode` makes them, and the fastest of a few
-passes counts. Both come after a warm-up, since libraries are loaded when they are first needed.
+Every number is measured with nothing beside it, on a CPU in a fresh process, so that neither what an earlier method left in
+memory nor a neighbour's work counts. Training is everything between the loaded encoder and the finished one, without dev
+checks. Inference encodes the study's text with the finished encoder, in batches as `selfguide encode` makes them, and the
+fastest of a few passes counts. Both come after a warm-up, since libraries are loaded when they are first needed.
 
 Times on different machines, or on one at different hours, do not compare: so all are given as ratios too, against the mean of
 the same round. One unit is the time in which the mean encodes the text, so that a training of 30 takes as long as encoding it
 thirty times. Rounds go through all methods in turn, so that a slow quarter of an hour falls on all of them.
 
-Memory on a GPU is the largest that torch had allocated at once. On a CPU it is the largest resident size of the process, less
-what the interpreter and its libraries took after the warm-up, before the encoder was loaded for good.
+Memory on a GPU is the largest that torch had allocated at once, less what was allocated before. On a CPU it is the largest
+resident size of the process, less what the interpreter and its libraries took after the warm-up, before the encoder was
+loaded for good.
 """
 
 from __future__ import annotations
@@ -55,6 +56,7 @@ _METHODS = (UNIT, "wk", "whitening", "flow", "fused", "simcse", "sg-opt")
 _MIB = 2**20
 _STATUS, _RESET = Path("/proc/self/status"), Path("/proc/self/clear_refs")
 _WARM_UP = 128
+_GPU = "GPU"
 
 
 class Efficiency(Study):
@@ -105,9 +107,9 @@ class Efficiency(Study):
             Table(
                 "costs",
                 f"Seconds and MiB on a {device}" if device else "Seconds and MiB",
-                (name, *_SECONDS),
+                (name, *_SECONDS, *(() if device == _GPU else _PROCESS)),
                 tuple(rows),
-                (_SECONDS_NOTE,),
+                (_SECONDS_NOTE if device == _GPU else f"{_SECONDS_NOTE} {_PROCESS_NOTE}",),
             ),
         )
         scores = {row.label: value for row in summary.rows if (value := main_value(row, summary))}
@@ -211,7 +213,7 @@ class _Memory:
     def told(self) -> dict[str, Any]:
         """In MiB."""
         return {
-            "of": "GPU" if self._on_gpu else "CPU",
+            "of": _GPU if self._on_gpu else "CPU",
             "peak": round(self._peak, 2),
             "added": round(max(0.0, self._peak - self._before), 2),
         }
@@ -274,9 +276,10 @@ _RATIO_NOTE = (
     "The mean trains nothing: what stands there is the start of a run."
 )
 _SECONDS_NOTE = (
-    "Training without dev checks; inference is one pass over the text, the fastest of a few. Memory is the largest, less that "
-    "of the libraries; process: with them (on a GPU there is nothing to take off)."
+    "Training without dev checks; inference is one pass over the text, the fastest of a few. Memory is the largest, less what "
+    "there was before: on a CPU the libraries, on a GPU what earlier work had left."
 )
+_PROCESS_NOTE = "Process: with the libraries."
 _RATIOS = (
     Column("training ratio", "training, passes", 1, "low"),
     Column("inference ratio", "inference, passes", 2, "low"),
@@ -290,6 +293,9 @@ _SECONDS = (
     Column("sentences a second", "sentences/s", 0, "high"),
     Column("training memory", "training MiB", 0, "low"),
     Column("inference memory", "inference MiB", 0, "low"),
+)
+# On a GPU the process stays for all measurements, and its largest memory is no method's own.
+_PROCESS = (
     Column("training peak", "training, process MiB", 0),
     Column("inference peak", "inference, process MiB", 0),
 )
