@@ -3,9 +3,10 @@
     SELFGUIDE_DATA=folder python -m benchmarks.fused_ablation --seeds 1 2 3 4 5 6 7 8 --jobs 14 --work .device-fused
     SELFGUIDE_DATA=folder python -m benchmarks.fused_ablation --seeds 1 2 --max-steps 3 --sentences 300 --pairs 60   # rehearsal
 
-Tuning is what costs, so each (way of tuning, seed) is tuned once, in a process of its own, on STS-B's sentences without their
-grades (checkpoint by STS-B dev). Its vectors of the text and of all scored sentences are kept in memory, and the variants
-of :mod:`benchmarks.fused_variants` are made of them: all for the usual way of tuning, parts and weights for the others.
+Second parts are made once: layer 0 stays as it is, whatever tunes the rest. Then each (way of tuning, seed) is tuned once, in a
+process of its own, on STS-B's sentences without their grades (checkpoint by STS-B dev). Its vectors of the text and of all
+scored sentences are kept in memory, and the variants of :mod:`benchmarks.fused_variants` are made of them: all for the usual
+way of tuning (what takes minutes for its first seed alone), parts and weights for the others.
 Each leaves a file in --work; what is there is not done again. Then come the ideas that need several tuned encoders: two tuned
 parts side by side, and the mean of the seeds' weights.
 
@@ -17,6 +18,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import pickle
 import shutil
 import subprocess
 import sys
@@ -31,12 +33,12 @@ import numpy as np
 import selfguide
 from benchmarks.fused_across import across_runs, save_weights
 from benchmarks.fused_parts import GradedSets, encoded, summary, token_weights
-from benchmarks.fused_variants import LAYERS, Material, all_variants
+from benchmarks.fused_variants import DEFAULTS, LAYERS, Material, all_variants, second_parts
 from benchmarks.results import RESULTS, folder_hash, provenance, write
 from selfguide.comparison.specs import Spec, parse_specs
 from selfguide.comparison.texts import Places, text_of_sources
 from selfguide.demo import demo_sentences
-from selfguide.encoders import mini_folder
+from selfguide.encoders import load_encoder, mini_folder
 from selfguide.evaluation.data import own_pairs
 from selfguide.evaluation.evaluate import load_tasks
 from selfguide.evaluation.protocol import Protocol
@@ -67,6 +69,9 @@ def main() -> None:
     started = time.monotonic()
     jobs = [(spec, seed) for seed in arguments.seeds for spec in specs if seed == arguments.seeds[0] or _tunes(spec)]
     jobs.sort(key=lambda job: job[0].label not in arguments.full)  # the long ones first
+    arguments.work.mkdir(parents=True, exist_ok=True)
+    if not _views(arguments).is_file():
+        _make_views(arguments)
     failed = _run_all(jobs, arguments)
     runs = {spec.label: _read(spec.label, arguments) for spec in specs}
     across = {} if arguments.no_across else across_runs(_untuned_material(arguments), arguments.work, USUAL, runs)
@@ -99,8 +104,8 @@ def one_run(spec: Spec, seed: int, arguments: argparse.Namespace) -> None:
     dev = Path(arguments.data) / "sts" / "stsb" / "dev.tsv" if _tunes(spec) and not arguments.max_steps else None
     encoder = selfguide.train("mini", text, "fused", dev=dev, seed=seed, quiet=True, **stage.options, **training)
     tuned = time.monotonic() - began
-    material = _material(encoder, text, arguments)
     brief = spec.label not in arguments.full
+    material = _material(encoder, text, arguments, deep=not brief and seed == arguments.seeds[0])
     scores = {name: material.sets.scores(geometry) for name, geometry in all_variants(material, brief)}
     place = _place(spec.label, seed, arguments)
     np.savez(place.with_suffix(".npz"), cls=material.found.cls.astype(np.float16))
@@ -111,13 +116,27 @@ def one_run(spec: Spec, seed: int, arguments: argparse.Namespace) -> None:
 
 
 def _untuned_material(arguments: argparse.Namespace) -> Material:
-    from selfguide.encoders import load_encoder
-
     return _material(load_encoder("mini", max_length=128), _text(arguments), arguments)
 
 
-def _material(encoder: Any, text: Sequence[str], arguments: argparse.Namespace) -> Material:
-    """Every sentence that is needed, encoded once."""
+def _views(arguments: argparse.Namespace) -> Path:
+    return Path(arguments.work) / "views.pickle"
+
+
+def _make_views(arguments: argparse.Namespace) -> None:
+    """Second parts of every variant, from the untuned encoder; in a file, under another name until it is whole."""
+    began = time.monotonic()
+    material = _untuned_material(arguments)
+    second_parts(material)
+    partial = _views(arguments).with_suffix(".partial")
+    partial.write_bytes(pickle.dumps((material.views, material.own_part())))
+    partial.replace(_views(arguments))
+    print(f"{len(material.views)} second parts made, {time.monotonic() - began:.0f} s", flush=True)
+
+
+def _material(encoder: Any, text: Sequence[str], arguments: argparse.Namespace, deep: bool = False) -> Material:
+    """Every sentence that is needed, encoded once; the tokens of layer 0 are kept only where they are needed."""
+    views, own = pickle.loads(_views(arguments).read_bytes()) if _views(arguments).is_file() else ({}, None)
     domains = [own_pairs(path) for path in sorted((Path(arguments.data) / "domain").glob("*.tsv"))]
     tasks = [*load_tasks([*GROUPS["sts"], DEV], (), arguments.data, Protocol(), download=False), *domains]
     sets = GradedSets.of(tasks, arguments.pairs or None)
@@ -128,10 +147,11 @@ def _material(encoder: Any, text: Sequence[str], arguments: argparse.Namespace) 
     for sentence in (*(sentence for many in texts.values() for sentence in many), *sets.sentences):
         row.setdefault(sentence, len(row))
     sentences = list(row)
-    found = encoded(encoder, sentences, LAYERS, token_weights(encoder, texts["stsb"]))
+    weights = token_weights(encoder, texts["stsb"])
+    found = encoded(encoder, sentences, LAYERS, weights, keep_tokens=deep or not views)
     places = {name: np.array([row[sentence] for sentence in many]) for name, many in texts.items()}
     scored = np.array([row[sentence] for sentence in sets.sentences])
-    return Material(encoder, sentences, found, places, scored, sets)
+    return Material(encoder, sentences, found, places, scored, sets, views, own, deep)
 
 
 def _distinct(task: TaskData) -> list[str]:
@@ -152,7 +172,6 @@ def _tunes(spec: Spec) -> bool:
 
 def _run_all(jobs: list[tuple[Spec, int]], arguments: argparse.Namespace) -> dict[str, str]:
     """Every job that has no file yet in a process of its own, ``--jobs`` at a time; returns the last words of the failed."""
-    arguments.work.mkdir(parents=True, exist_ok=True)
     began = time.monotonic()
     environment = {**os.environ, "OMP_NUM_THREADS": str(arguments.threads), "TOKENIZERS_PARALLELISM": "false"}
 
@@ -168,7 +187,7 @@ def _run_all(jobs: list[tuple[Spec, int]], arguments: argparse.Namespace) -> dic
         if done.returncode:
             return name, " ".join(done.stderr.split())[-400:]
         scores = json.loads(_place(spec.label, seed, arguments).read_text())
-        value = scores["scores"]["part: both, whitened"].get("average", float("nan"))
+        value = scores["scores"][f"weight, cls centred only: {DEFAULTS.weight:.2f}"].get("average", float("nan"))
         print(f"{name}: fused {value:.2f}, {scores['seconds']['all']:.0f} s", flush=True)
         return name, ""
 

@@ -132,8 +132,12 @@ def encoded(
     layers: Sequence[int] = (),
     weights: Floats | None = None,
     batch_size: int = 256,
+    keep_tokens: bool = True,
 ) -> Encoded:
-    """Run every sentence through the Transformer once. ``weights`` are those of the means of ``layers``."""
+    """Run every sentence through the Transformer once. ``weights`` are those of the means of ``layers``.
+
+    Layer 0 is the same before and after tuning: where it is known already, ``keep_tokens`` can be left out.
+    """
     model, names, device = backbone(encoder).eval(), input_names(encoder), encoder.device
     pooling = _pooling(encoder)
     by_token = None if weights is None else torch.tensor(weights, dtype=torch.float32, device=device)
@@ -151,7 +155,8 @@ def encoded(
             pooled = module(pooled)
         cls.update(zip(batch, pooled["sentence_embedding"].float().cpu().numpy(), strict=True))
         lengths = mask.sum(dim=1).tolist()
-        zero, numbers = states[0].float().cpu().numpy(), inputs["input_ids"].cpu().numpy()
+        zero = states[0].float().cpu().numpy() if keep_tokens else np.zeros((*mask.shape, 0), dtype=np.float32)
+        numbers = inputs["input_ids"].cpu().numpy()
         for row, (index, length) in enumerate(zip(batch, lengths, strict=True)):
             tokens[index], ids[index] = zero[row, :length].copy(), numbers[row, :length].copy()
         if by_token is not None:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 
 import numpy as np
 from datasets import Dataset
@@ -41,6 +41,12 @@ class Material:
     """Rows of each text that a calibration may be fitted on; the first is the one that was tuned on."""
     scored: NDArray[np.int64]
     sets: GradedSets
+    views: dict[str, Geometry] = field(default_factory=dict)
+    """Second parts by name. Tuning leaves layer 0 alone, so they are those of every tuned encoder, and made once."""
+    own: Part | None = None
+    """The second part as the method has it, where it is known already."""
+    deep: bool = False
+    """Whether ideas are tried that take minutes; they need the tokens of layer 0."""
     _chances: dict[tuple[str, str | None], Floats] = field(default_factory=dict)
     _tokens: dict[str | None, TextTokens] = field(default_factory=dict)
 
@@ -69,8 +75,8 @@ class Material:
     def cls(self) -> Part:
         return self.part(self.found.cls)
 
-    @cached_property
     def view(self) -> Part:
+        """The weighted mean of layer 0, not whitened."""
         return self.part(self.found.view(self.weights()))
 
     def bag(
@@ -83,6 +89,7 @@ class Material:
         weights: Floats | None = None,
     ) -> Part:
         """The soft bag of words, as the method has it but for what is told; ``weights`` are others than the frequencies'."""
+        assert len(self.found.tokens.T), "layer 0 was not kept: this part should have been made before"
         if text not in self._tokens:
             rows = self.text if text is None else self.texts[text]
             self._tokens[text] = TextTokens.of(self.found, rows, self.vocabulary)
@@ -91,15 +98,30 @@ class Material:
         vectors = bag.vectors(self.found, weights * piece_weights(self.vocabulary, piece_weight))
         return self.part(vectors, text).whitened(exponent=0.0)
 
+    def second(self, name: str, make: Callable[[], Part]) -> Geometry:
+        """A second part by its name, made where it is not known yet."""
+        if name not in self.views:
+            self.views[name] = self.geometry(make())
+        return self.views[name]
+
     @cached_property
     def white(self) -> dict[str, Geometry]:
         """Both parts, whitened by their own covariance."""
-        return {"cls": self.geometry(self.cls.whitened()), "view": self.geometry(self.view.whitened())}
+        return {
+            "cls": self.geometry(self.cls.whitened()),
+            "view": self.second("weighted mean, whitened", lambda: self.view().whitened()),
+        }
 
-    @cached_property
+    @property
     def own_view(self) -> Geometry:
         """The second part as the method has it."""
-        return self.geometry(self.bag())
+        return self.second("as the method has it", self.own_part)
+
+    def own_part(self) -> Part:
+        """Its vectors."""
+        if self.own is None:
+            self.own = self.bag()
+        return self.own
 
     def geometry(self, part: Part) -> Geometry:
         return self.sets.geometry(part.scored)
@@ -108,11 +130,19 @@ class Material:
         """The tuned part as the method has it: whitened as far as its default says."""
         return cls.whitened(exponent=DEFAULTS.tuned_exponent)
 
-    def fused(self, cls: Part | None = None, view: Part | None = None) -> Geometry:
+    def fused(self, cls: Part | None = None, view: Geometry | None = None) -> Geometry:
         """Two parts at the method's weight; one that is not given is the method's own."""
-        parts = {"cls": self.geometry(self.calibrated(self.cls)), "view": self.own_view}
-        parts.update({name: self.geometry(part) for name, part in (("cls", cls), ("view", view)) if part is not None})
+        parts = {
+            "cls": self.geometry(self.calibrated(self.cls) if cls is None else cls),
+            "view": self.own_view if view is None else view,
+        }
         return joined(parts, {"cls": DEFAULTS.weight, "view": 1 - DEFAULTS.weight})
+
+
+def second_parts(material: Material) -> None:
+    """Make every second part that a variant asks for, and keep it by its name."""
+    for _ in all_variants(material):
+        pass
 
 
 def all_variants(material: Material, brief: bool = False) -> Named:
@@ -128,7 +158,10 @@ def all_variants(material: Material, brief: bool = False) -> Named:
 
 def _parts(material: Material) -> Named:
     """Each part alone and both, whitened or not."""
-    raw = {"cls": material.geometry(material.cls.scaled()), "view": material.geometry(material.view.scaled())}
+    raw = {
+        "cls": material.geometry(material.cls.scaled()),
+        "view": material.second("weighted mean", lambda: material.view().scaled()),
+    }
     for name in ("cls", "view"):
         yield f"part: {name}", raw[name]
         yield f"part: {name}, whitened", material.white[name]
@@ -162,44 +195,49 @@ def _weights(material: Material) -> Named:
 def _layers(material: Material) -> Named:
     yield "view layer: 0", material.fused()
     for layer, vectors in material.found.means.items():
-        part = material.part(vectors).whitened()  # by its sentences: of these layers no tokens are kept
-        yield f"view layer, sentences whitened: {layer}", material.fused(view=part)
-        yield f"view layer alone, sentences whitened: {layer}", material.geometry(part)
+        # By its sentences: of these layers no tokens are kept. They are the tuned encoder's own, so none is known before.
+        view = material.geometry(material.part(vectors).whitened())
+        yield f"view layer, sentences whitened: {layer}", material.fused(view=view)
+        yield f"view layer alone, sentences whitened: {layer}", view
 
 
 def _tokens(material: Material) -> Named:
     """How tokens are whitened, and what a piece of a word counts."""
     for exponent in EXPONENTS:
-        part = material.bag(exponent=exponent)
-        yield f"tokens, exponent: {exponent:g}", material.fused(view=part)
-        yield f"tokens alone, exponent: {exponent:g}", material.geometry(part)
+        view = material.second(f"exponent {exponent:g}", partial(material.bag, exponent=exponent))
+        yield f"tokens, exponent: {exponent:g}", material.fused(view=view)
+        yield f"tokens alone, exponent: {exponent:g}", view
     for weight in (0.2, 0.4, 0.6, 0.8, 1.0):
-        part = material.bag(piece_weight=weight)
-        yield f"piece weight: {weight:g}", material.fused(view=part)
-        yield f"piece weight, view alone: {weight:g}", material.geometry(part)
+        view = material.second(f"piece weight {weight:g}", partial(material.bag, piece_weight=weight))
+        yield f"piece weight: {weight:g}", material.fused(view=view)
+        yield f"piece weight, view alone: {weight:g}", view
 
 
 def _frequencies(material: Material) -> Named:
     for source in SOURCES:
         for a in SMOOTHING:
-            yield f"frequencies: {source}, a={a:g}", material.fused(view=material.bag(source, a))
+            view = material.second(f"frequencies {source} {a:g}", partial(material.bag, source, a))
+            yield f"frequencies: {source}, a={a:g}", material.fused(view=view)
+            yield f"frequencies, view alone: {source}, a={a:g}", view
     plain = weights_of(material.vocabulary, np.zeros(len(material.vocabulary.tokens)), 1.0)
-    yield "frequencies: none (plain mean)", material.fused(view=material.bag(weights=plain))
+    view = material.second("frequencies none", partial(material.bag, weights=plain))
+    yield "frequencies: none (plain mean)", material.fused(view=view)
+    yield "frequencies, view alone: none (plain mean)", view
 
 
 def _texts(material: Material) -> Named:
     """The calibration, token frequencies included, fitted on another text than the one that was tuned on."""
     for name in material.texts:
-        cls = material.part(material.found.cls, name)
-        view = material.bag(text=name)
-        yield f"calibration text: {name}", material.fused(material.calibrated(cls), view)
-        yield f"calibration text, cls alone: {name}", material.geometry(material.calibrated(cls))
-        yield f"calibration text, view alone: {name}", material.geometry(view)
+        cls = material.calibrated(material.part(material.found.cls, name))
+        view = material.second(f"text {name}", partial(material.bag, text=name))
+        yield f"calibration text: {name}", material.fused(cls, view)
+        yield f"calibration text, cls alone: {name}", material.geometry(cls)
+        yield f"calibration text, view alone: {name}", view
 
 
 def _sizes(material: Material) -> Named:
     """The joined vector cut to k numbers by its covariance."""
-    view = material.bag()
+    view = material.own_part()
     both = ideas.beside(material.cls, view)
     widths = (material.cls.text.shape[1], view.text.shape[1])
     statistics = Statistics.of(both.text, widths)
@@ -213,36 +251,50 @@ def _sizes(material: Material) -> Named:
 
 
 def _calibrations(material: Material) -> Named:
+    """The tuned part whitened in part, with the method's own view; and both parts whitened by their sentences."""
     for exponent in EXPONENTS:
-        parts = [part.whitened(exponent=exponent) for part in (material.cls, material.view)]
-        yield f"exponent, sentences: {exponent:g}", material.fused(*parts)
-        yield f"exponent, of cls alone: {exponent:g}", material.fused(cls=parts[0])
-        yield f"exponent, sentences, of view alone: {exponent:g}", material.fused(view=parts[1])
+        cls = material.cls.whitened(exponent=exponent)
+        view = material.second(f"sentences {exponent:g}", partial(_by_sentences, material, exponent=exponent))
+        yield f"exponent, of cls alone: {exponent:g}", material.fused(cls=cls)
+        yield f"exponent, sentences: {exponent:g}", material.fused(cls, view)
+        yield f"exponent, sentences, of view alone: {exponent:g}", material.fused(view=view)
     for shrinkage in SHRINKAGES:
-        parts = [part.whitened(shrinkage=shrinkage) for part in (material.cls, material.view)]
-        yield f"shrinkage, sentences whitened: {shrinkage}", material.fused(*parts)
+        cls = material.cls.whitened(shrinkage=shrinkage)
+        view = material.second(f"shrinkage {shrinkage}", partial(_by_sentences, material, shrinkage=shrinkage))
+        yield f"shrinkage, sentences whitened: {shrinkage}", material.fused(cls, view)
+
+
+def _by_sentences(material: Material, shrinkage: str = "auto", exponent: float = 0.5) -> Part:
+    return material.view().whitened(shrinkage, exponent)
 
 
 def _ideas(material: Material) -> Named:
     """What might push it further; see :mod:`benchmarks.fused_ideas`."""
-    white = material.cls.whitened()
-    for ridge in (1.0, 10.0):
-        learnt = ideas.learnt_token_weights(material.found, material.text, white.text, material.weights(), ridge)
-        view = material.bag(weights=learnt)
-        yield f"idea, learnt token weights: ridge={ridge:g}", material.fused(view=view)
-    pieces = material.vocabulary.split(material.sentences)
+    if material.deep:
+        for ridge in (1.0, 10.0):
+            target = material.cls.whitened().text
+            learnt = ideas.learnt_token_weights(material.found, material.text, target, material.weights(), ridge)
+            view = material.geometry(material.bag(weights=learnt))
+            yield f"idea, learnt token weights: ridge={ridge:g}", material.fused(view=view)
     for a in (1e-4, 1e-3):
-        bigrams = material.geometry(ideas.bigram_part(pieces, material.text, material.scored, a).whitened())
+        bigrams = material.second(f"bigrams {a:g}", partial(_bigrams, material, a))
         for share in BIGRAM_SHARES:
-            two = material.fused() * (1 - share)
-            yield f"idea, bigrams: share={share:g} a={a:g}", two + bigrams * share
+            yield f"idea, bigrams: share={share:g} a={a:g}", material.fused() * (1 - share) + bigrams * share
+    own = material.own_part()
     for ridge in (0.01, 0.1, 1.0):
-        rest = ideas.residual_part(material.cls, material.view, ridge).whitened()
-        yield f"idea, tuned part less what the view predicts: ridge={ridge:g}", material.fused(cls=rest)
+        rest = ideas.residual_part(material.cls, own, ridge)
+        yield (
+            f"idea, tuned part less what the view predicts: ridge={ridge:g}",
+            material.fused(material.calibrated(rest)),
+        )
     for rank in RANKS:
-        parts = [ideas.low_rank(part, rank) for part in (material.cls, material.view)]
-        yield f"idea, low-rank covariance: {rank}", material.fused(*parts)
-    yield "idea, robust covariance", material.fused(ideas.robust(material.cls), ideas.robust(material.view))
+        yield f"idea, low-rank covariance of cls: {rank}", material.fused(ideas.low_rank(material.cls, rank))
+    yield "idea, robust covariance of cls", material.fused(ideas.robust(material.cls))
     for shrinkage in (0.01, 0.05, 0.2):
-        both = ideas.jointly_whitened(material.cls, material.view, shrinkage)
+        both = ideas.jointly_whitened(material.cls, own, shrinkage)
         yield f"idea, whitened jointly: shrinkage={shrinkage:g}", material.geometry(both)
+
+
+def _bigrams(material: Material, a: float) -> Part:
+    pieces = material.vocabulary.split(material.sentences)
+    return ideas.bigram_part(pieces, material.text, material.scored, a).whitened()
