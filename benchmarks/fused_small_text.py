@@ -28,9 +28,10 @@ from numpy.typing import NDArray
 from sentence_transformers import SentenceTransformer
 
 import selfguide
-from benchmarks.fused_parts import Bag, Encoded, GradedSets, Part, encoded, joined, summary, token_weights
+from benchmarks.fused_parts import Bag, Encoded, Geometry, GradedSets, Part, applied, encoded, summary, token_weights
 from benchmarks.results import RESULTS, folder_hash, provenance, write
 from selfguide.calibration.frequencies import Vocabulary
+from selfguide.calibration.parted_statistics import Statistics, joined_map
 from selfguide.comparison.texts import Places, text_of_sources
 from selfguide.demo import demo_sentences
 from selfguide.encoders import load_encoder, mini_folder
@@ -122,14 +123,20 @@ def draw_scores(
     """Scores on the demo pairs of the plain tuned [CLS], of [CLS] whitened, of the view, and of both as the method joins them."""
     options = FusedOptions()
     cls = Part(of_text.cls[picked], of_pairs.cls)
-    view = Part(bag.vectors(of_text, weights)[picked], bag.vectors(of_pairs, weights)).whitened(exponent=0.0)
-    own = sets.geometry(cls.whitened(exponent=options.tuned_exponent).scored)
-    parts = {"cls": own, "view": sets.geometry(view.scored)}
+    view = Part(of_text.view(weights / bag.lengths)[picked], of_pairs.view(weights / bag.lengths))
+    both = Part(np.concatenate([cls.text, view.text], 1), np.concatenate([cls.scored, view.scored], 1))
+    statistics = Statistics.of(both.text, (cls.text.shape[1], view.text.shape[1]))
+    exponents, spreads = (options.tuned_exponent, 0.5), (None, bag.spread)
+
+    def joined_as_the_method_does(share: float) -> Geometry:
+        mapping = joined_map(statistics, (share, 1 - share), 0, options.shrinkage, exponents, spreads)
+        return sets.geometry(applied(mapping, both.scored))
+
     vectors = {
         "plain": sets.geometry(cls.scored),
         "cls, whitened": sets.geometry(cls.whitened().scored),
-        "view": parts["view"],
-        "fused": joined(parts, {"cls": options.weight, "view": 1 - options.weight}),
+        "view": joined_as_the_method_does(0.0),
+        "fused": joined_as_the_method_does(options.weight),
     }
     return {name: sets.scores(geometry)["demo"] for name, geometry in vectors.items()}
 
