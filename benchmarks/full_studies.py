@@ -19,6 +19,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from itertools import repeat
 from pathlib import Path
+from threading import Lock
 
 from benchmarks.table import launch
 from benchmarks.table.rows import SETTINGS_FILE, STOPPING, read_settings
@@ -56,6 +57,7 @@ def main() -> int:
     names = arguments.names or list(STUDIES)
     alone = [name for name in names if name in ALONE]
     others = [name for name in names if name not in ALONE]
+    packing = Lock()
 
     def run(name: str, jobs: int) -> int:
         if until is not None and time.monotonic() > until:
@@ -66,7 +68,11 @@ def main() -> int:
             words += ["--set", setting]
         words += ["--limit", str(LIMITS[name])] if name in LIMITS else []
         words += _REHEARSAL if arguments.rehearse else ()
-        return launch.command("study", words, inputs, until)
+        code = launch.command("study", words, inputs, until)
+        if arguments.archive:
+            with packing:  # after each study: what is stopped from outside has the finished ones packed
+                pack(output, Path(arguments.archive).resolve())
+        return code
 
     launch.hear_ctrl_c()
     with launch.shared_gpu(arguments.mps) as shared:
@@ -74,8 +80,6 @@ def main() -> int:
         with ThreadPoolExecutor(arguments.together) as pool:
             codes = list(pool.map(run, others, repeat(max(1, arguments.jobs // arguments.together))))
         codes += [run(name, arguments.jobs) for name in alone]
-    if arguments.archive:
-        pack(output, Path(arguments.archive).resolve())
     return max(codes)
 
 
@@ -89,11 +93,13 @@ def settings_of(name: str) -> list[str]:
 def pack(folder: Path, archive: Path) -> None:
     """Results, tables and figures of every study as one file, with the cells of those that are not finished."""
     archive.parent.mkdir(parents=True, exist_ok=True)
-    with tarfile.open(archive, "w:xz") as packed:
+    partial = archive.with_name(f"{archive.name}.partial")
+    with tarfile.open(partial, "w:xz") as packed:
         for study in sorted(folder.iterdir()):
             for pattern in _PACKED:
                 for file in sorted(study.glob(pattern)):
                     packed.add(file, arcname=str(file.relative_to(folder)))
+    partial.replace(archive)
 
 
 def _arguments() -> argparse.Namespace:

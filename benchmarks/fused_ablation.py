@@ -52,7 +52,9 @@ TUNES = (
     f"{UNTUNED}=fused:tune=none",
     "simcse-0.02=fused:tune_options=dropout=0.02",
     f"{USUAL}=fused",
+    "simcse-0.1=fused:tune_options=dropout=0.1",
     "simcse-0.2=fused:tune_options=dropout=0.2",
+    "by-sg-opt=fused:tune=sg-opt",
     "by-sg-opt-no-head=fused:tune=sg-opt:tune_options=head_size=0",
     "by-consert=fused:tune=consert:learning_rate=1e-4:epochs=2",
 )
