@@ -3,12 +3,13 @@
     SELFGUIDE_DATA=folder python -m benchmarks.fused_ablation --seeds 1 2 3 4 5 6 7 8 --jobs 14 --work .device-fused
     SELFGUIDE_DATA=folder python -m benchmarks.fused_ablation --seeds 1 2 --max-steps 3 --sentences 300 --pairs 60   # rehearsal
 
-Second parts are made once: layer 0 stays as it is, whatever tunes the rest. Then each (way of tuning, seed) is tuned once, in a
-process of its own, on STS-B's sentences without their grades (checkpoint by STS-B dev). Its vectors of the text and of all
+Second parts are made once: layer 0 stays as it is, whatever tunes the rest. Then each (way of tuning, seed) is tuned once
+on STS-B's sentences without their grades, several side by side (checkpoint by STS-B dev). Its vectors of the text and of all
 scored sentences are kept in memory, and the variants of :mod:`benchmarks.fused_variants` are made of them: all for the usual
 way of tuning (what takes minutes for its first seed alone), parts and weights for the others.
 Each leaves a file in --work; what is there is not done again. Then come the ideas that need several tuned encoders: two tuned
-parts side by side, and the mean of the seeds' weights.
+parts side by side, and the mean of the seeds' weights. Objectives that are not the method's (:mod:`benchmarks.fused_objectives`)
+are ways of tuning too, with three seeds.
 
 Scores are Spearman × 100 ('all', text as released). Where a variant is chosen, it is by STS-B dev, the mean over seeds.
 """
@@ -20,25 +21,26 @@ import json
 import os
 import pickle
 import shutil
-import subprocess
 import sys
 import time
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 import selfguide
+from benchmarks import side_by_side
 from benchmarks.fused_across import across_runs, save_weights
+from benchmarks.fused_objectives import IDEAS, TWO_PARTS, tuning_by
 from benchmarks.fused_parts import GradedSets, encoded, summary, token_weights
 from benchmarks.fused_variants import DEFAULTS, LAYERS, Material, all_variants, second_parts
 from benchmarks.results import RESULTS, folder_hash, provenance, write
 from selfguide.comparison.specs import Spec, parse_specs
 from selfguide.comparison.texts import Places, text_of_sources
 from selfguide.demo import demo_sentences
-from selfguide.encoders import load_encoder, mini_folder
+from selfguide.encoders import load_encoder, mini_folder, with_pooling
 from selfguide.evaluation.data import own_pairs
 from selfguide.evaluation.evaluate import load_tasks
 from selfguide.evaluation.protocol import Protocol
@@ -57,24 +59,27 @@ TUNES = (
     "by-sg-opt=fused:tune=sg-opt",
     "by-sg-opt-no-head=fused:tune=sg-opt:tune_options=head_size=0",
     "by-consert=fused:tune=consert:learning_rate=1e-4:epochs=2",
+    *(f"{idea}=fused" for idea in IDEAS),
 )
 DEV = "stsb-dev"
+IDEA_SEEDS = 3
 
 
 def main() -> None:
     arguments = _arguments()
     specs = parse_specs(arguments.tunes)
-    if arguments.one is not None:
-        label, seed = arguments.one
-        one_run(next(spec for spec in specs if spec.label == label), int(seed), arguments)
-        return
     started = time.monotonic()
-    jobs = [(spec, seed) for seed in arguments.seeds for spec in specs if seed == arguments.seeds[0] or _tunes(spec)]
+    jobs = [(spec, seed) for spec in specs for seed in _seeds(spec, arguments.seeds)]
     jobs.sort(key=lambda job: job[0].label not in arguments.full)  # the long ones first
+    places = {_place(spec.label, seed, arguments): partial(one_run, spec, seed, arguments) for spec, seed in jobs}
+    if arguments.worker is not None:
+        side_by_side.take_turns(places, arguments.worker, arguments.minutes)
+        return
     arguments.work.mkdir(parents=True, exist_ok=True)
     if not _views(arguments).is_file():
         _make_views(arguments)
-    failed = _run_all(jobs, arguments)
+    side_by_side.start("benchmarks.fused_ablation", arguments.work, arguments.jobs, arguments.threads)
+    failed = side_by_side.lacking(places)
     runs = {spec.label: _read(spec.label, arguments) for spec in specs}
     across = {} if arguments.no_across else across_runs(_untuned_material(arguments), arguments.work, USUAL, runs)
     content = {
@@ -95,7 +100,7 @@ def main() -> None:
     _print(content)
 
 
-def one_run(spec: Spec, seed: int, arguments: argparse.Namespace) -> None:
+def one_run(spec: Spec, seed: int, arguments: argparse.Namespace) -> str:
     """Tune once, score every variant, and leave a file. The vectors of [CLS] stay beside it for what compares runs."""
     began = time.monotonic()
     (stage,) = spec.stages
@@ -104,17 +109,36 @@ def one_run(spec: Spec, seed: int, arguments: argparse.Namespace) -> None:
         training["max_steps"] = arguments.max_steps
     text = _text(arguments)
     dev = Path(arguments.data) / "sts" / "stsb" / "dev.tsv" if _tunes(spec) and not arguments.max_steps else None
-    encoder = selfguide.train("mini", text, "fused", dev=dev, seed=seed, quiet=True, **stage.options, **training)
+    with tuning_by(spec.label, text):
+        encoder = selfguide.train("mini", text, "fused", dev=dev, seed=seed, quiet=True, **stage.options, **training)
     tuned = time.monotonic() - began
     brief = spec.label not in arguments.full
     material = _material(encoder, text, arguments, deep=not brief and seed == arguments.seeds[0])
     scores = {name: material.sets.scores(geometry) for name, geometry in all_variants(material, brief)}
+    if spec.label.startswith(TWO_PARTS):
+        scores |= two_parts(material)
     place = _place(spec.label, seed, arguments)
     np.savez(place.with_suffix(".npz"), cls=material.found.cls.astype(np.float16))
     if spec.label == USUAL:
         save_weights(encoder, place.with_suffix(".pt"))
     seconds = {"tuning": tuned, "all": time.monotonic() - began}
     write(place, {"scores": scores, "seconds": seconds})
+    value = scores[f"weight, cls centred only: {DEFAULTS.weight:.2f}"].get("average", float("nan"))
+    return f"{spec.label}, seed {seed}: fused {value:.2f}, {seconds['all']:.0f} s"
+
+
+def two_parts(material: Material) -> dict[str, dict[str, float]]:
+    """The mean of the last layer as a second tuned part: alone, beside the view, and beside both."""
+    tokens = encoded(with_pooling(material.encoder, "mean"), material.sentences, keep_tokens=False).cls
+    second = material.geometry(material.calibrated(material.part(tokens)))
+    first, view, share = material.geometry(material.calibrated(material.cls)), material.own_view, DEFAULTS.weight
+    variants = {
+        "mean alone": second,
+        "mean and view": second * share + view * (1 - share),
+        "both alone": first + second,
+        "both and view": (first + second) * (share / 2) + view * (1 - share),
+    }
+    return {f"two parts: {name}": material.sets.scores(geometry) for name, geometry in variants.items()}
 
 
 def _untuned_material(arguments: argparse.Namespace) -> Material:
@@ -165,40 +189,18 @@ def _text(arguments: argparse.Namespace) -> list[str]:
     return every[: arguments.sentences or None]
 
 
+def _seeds(spec: Spec, seeds: Sequence[int]) -> Sequence[int]:
+    """What tunes nothing has one, ideas that are not the method's have a few."""
+    if not _tunes(spec):
+        return seeds[:1]
+    return seeds[:IDEA_SEEDS] if spec.label in IDEAS else seeds
+
+
 def _tunes(spec: Spec) -> bool:
     return bool(spec.stages[0].options["tune"] != "none")
 
 
-# -- processes side by side, a file each -------------------------------------------------------------------------------
-
-
-def _run_all(jobs: list[tuple[Spec, int]], arguments: argparse.Namespace) -> dict[str, str]:
-    """Every job that has no file yet in a process of its own, ``--jobs`` at a time; returns the last words of the failed."""
-    began = time.monotonic()
-    environment = {**os.environ, "OMP_NUM_THREADS": str(arguments.threads), "TOKENIZERS_PARALLELISM": "false"}
-
-    def one(job: tuple[Spec, int]) -> tuple[str, str]:
-        spec, seed = job
-        name = f"{spec.label}, seed {seed}"
-        if _place(spec.label, seed, arguments).is_file():
-            return name, ""
-        if arguments.minutes and time.monotonic() - began > 60 * arguments.minutes:
-            return name, "there was no time left to begin it"
-        words = [sys.executable, "-m", "benchmarks.fused_ablation", *sys.argv[1:], "--one", spec.label, str(seed)]
-        done = subprocess.run(words, capture_output=True, text=True, env=environment, check=False)
-        if done.returncode:
-            return name, " ".join(done.stderr.split())[-400:]
-        scores = json.loads(_place(spec.label, seed, arguments).read_text())
-        value = scores["scores"][f"weight, cls centred only: {DEFAULTS.weight:.2f}"].get("average", float("nan"))
-        print(f"{name}: fused {value:.2f}, {scores['seconds']['all']:.0f} s", flush=True)
-        return name, ""
-
-    with ThreadPoolExecutor(arguments.jobs) as pool:
-        found = dict(pool.map(one, jobs))
-    failed = {name: words for name, words in found.items() if words}
-    for name, words in failed.items():
-        print(f"FAILED {name}: {words}", flush=True)
-    return failed
+# -- files of the runs -------------------------------------------------------------------------------------------------
 
 
 def _place(label: str, seed: int, arguments: argparse.Namespace) -> Path:
@@ -270,11 +272,11 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--pairs", type=int, default=0, help="rehearsal: so many pairs of each set")
     parser.add_argument("--no-across", action="store_true", help="leave out what needs several tuned encoders")
     parser.add_argument("--fresh", action="store_true", help="forget the files in --work")
-    parser.add_argument("--one", nargs=2, metavar=("LABEL", "SEED"), help=argparse.SUPPRESS)
+    parser.add_argument(side_by_side.WORKER, type=float, metavar="BEGAN", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if not arguments.data or not (Path(arguments.data) / "sts").is_dir():
         parser.error("set SELFGUIDE_DATA (or --data) to a folder with sts/ (and domain/)")
-    if arguments.fresh and arguments.one is None:
+    if arguments.fresh and arguments.worker is None:
         shutil.rmtree(arguments.work, ignore_errors=True)
     return arguments
 

@@ -29,8 +29,9 @@ from numpy.typing import NDArray
 
 from benchmarks.fused_parts import Floats, GradedSets, Vectors, applied
 from benchmarks.results import RESULTS, folder_hash, provenance, write
-from selfguide.calibration.frequencies import count_words, english_table
-from selfguide.calibration.parted_statistics import STATISTICS_FILE, TextStatistics, joined_map
+from selfguide.calibration.frequencies import Vocabulary, count_words, english_table
+from selfguide.calibration.general_tokens import general_tokens
+from selfguide.calibration.parted_statistics import STATISTICS_FILE, Statistics, TextStatistics, joined_map
 from selfguide.calibration.refit import _without_last
 from selfguide.encoders import load_encoder
 from selfguide.encoding import sentence_vectors
@@ -111,7 +112,7 @@ def taken_apart(raw: Vectors, folder: Path, options: dict[str, Any]) -> dict[str
     sizes = [np.sqrt(np.trace(part.covariance) + part.mean @ part.mean) for part in map(statistics.part, range(2))]
     halves = [np.sqrt(share) * raw[:, first] / sizes[0], np.sqrt(1 - share) * raw[:, second] / sizes[1]]
     given = FusedOptions(**{item.name: options[item.name] for item in fields(FusedOptions) if item.name in options})
-    spreads = None if kept.tokens is None else (None, given.spread(kept.tokens))
+    spreads = None if kept.tokens is None else (None, given.spread(kept.tokens, _prior(folder, given)))
     maps = [
         joined_map(statistics, shares, 0, given.shrinkage, (given.tuned_exponent, 0.5), spreads)
         for shares in ((1, 0), (0, 1), (share, 1 - share))
@@ -124,6 +125,12 @@ def taken_apart(raw: Vectors, folder: Path, options: dict[str, Any]) -> dict[str
             strict=True,
         )
     )
+
+
+def _prior(folder: Path, options: FusedOptions) -> Statistics | None:
+    """What the folder's tokens were eked out with."""
+    encoder = load_encoder(folder)
+    return options.prior(general_tokens(encoder, Vocabulary.of_encoder(encoder), options.view_layer))
 
 
 def frequent_words(

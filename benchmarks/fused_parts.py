@@ -22,6 +22,7 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Dense
 
 from selfguide.calibration.frequencies import Vocabulary, piece_weights, sif_weights
+from selfguide.calibration.general_tokens import GeneralTokens
 from selfguide.calibration.parted_statistics import Statistics
 from selfguide.calibration.statistics import LinearMap, Moments, whitening_map
 from selfguide.calibration.token_statistics import TokenMeans
@@ -92,9 +93,9 @@ class Bag:
     lengths: Floats
 
     @classmethod
-    def of(cls, found: Encoded, rows: NDArray[np.int64], vocabulary: Vocabulary) -> Bag:
+    def of(cls, found: Encoded, rows: NDArray[np.int64], vocabulary: Vocabulary, general: GeneralTokens) -> Bag:
         """By the tokens of layer 0 of these sentences."""
-        return TextTokens.of(found, rows, vocabulary).bag()
+        return TextTokens.of(found, rows, vocabulary, general).bag()
 
     def vectors(self, found: Encoded, weights: Floats) -> Vectors:
         """Of every sentence; not centred."""
@@ -109,20 +110,22 @@ class TextTokens:
 
     statistics: Statistics
     means: TokenMeans
+    general: GeneralTokens
 
     @classmethod
-    def of(cls, found: Encoded, rows: NDArray[np.int64], vocabulary: Vocabulary) -> TextTokens:
+    def of(cls, found: Encoded, rows: NDArray[np.int64], vocabulary: Vocabulary, general: GeneralTokens) -> TextTokens:
         """Layer 0 of these sentences."""
         ids, tokens = found.tokens_of(rows)
         plain = ~np.isin(ids, sorted(vocabulary.special))
         means = TokenMeans(len(vocabulary.tokens), tokens.shape[1])
         means.add(ids[plain], tokens[plain])
-        return cls(Statistics.of(tokens[plain], (tokens.shape[1],)), means)
+        return cls(Statistics.of(tokens[plain], (tokens.shape[1],)), means, general)
 
-    def bag(self, exponent: float = 0.5) -> Bag:
-        """``exponent`` says how far tokens are whitened."""
-        spread = whitening_map(self.statistics.moments, 0, self.statistics.shrinkage(0), exponent)
-        return Bag(spread, self.means.lengths(spread))
+    def bag(self, exponent: float = 0.5, eked_out: bool = True) -> Bag:
+        """``exponent`` says how far tokens are whitened, ``eked_out`` whether general English helps, as in the method."""
+        statistics = self.statistics.merge(self.general.prior) if eked_out else self.statistics
+        spread = whitening_map(statistics.moments, 0, statistics.shrinkage(0), exponent)
+        return Bag(spread, self.means.lengths(spread, self.general.lengths(spread) if eked_out else None))
 
 
 @torch.inference_mode()

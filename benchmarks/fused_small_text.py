@@ -31,6 +31,7 @@ import selfguide
 from benchmarks.fused_parts import Bag, Encoded, Geometry, GradedSets, Part, applied, encoded, summary, token_weights
 from benchmarks.results import RESULTS, folder_hash, provenance, write
 from selfguide.calibration.frequencies import Vocabulary
+from selfguide.calibration.general_tokens import GeneralTokens
 from selfguide.calibration.parted_statistics import Statistics, joined_map
 from selfguide.comparison.texts import Places, text_of_sources
 from selfguide.demo import demo_sentences
@@ -84,11 +85,13 @@ def tuned_before(
     used = np.unique(np.concatenate([rows for many in chosen.values() for rows in many]))
     of_text = encoded(encoder, [text[index] for index in used], batch_size=64)
     of_pairs = encoded(encoder, sets.sentences, batch_size=64)
+    vocabulary = Vocabulary.of_encoder(encoder)
+    general = GeneralTokens(encoder, vocabulary)
     rows = []
     for size, many in chosen.items():
         for picked in many:
             weights = token_weights(encoder, [text[index] for index in picked])
-            bag = Bag.of(of_text, np.searchsorted(used, picked), Vocabulary.of_encoder(encoder))
+            bag = Bag.of(of_text, np.searchsorted(used, picked), vocabulary, general)
             scores = draw_scores(of_text, of_pairs, np.searchsorted(used, picked), weights, bag, sets)
             rows.append({"size": size, **scores})
     return rows
@@ -105,7 +108,8 @@ def tuned_on_own(
             few = [text[index] for index in picked]
             encoder = selfguide.train("mini", few, "fused", tune=tune, seed=seed, quiet=True)
             of_text, of_pairs = encoded(encoder, few, batch_size=64), encoded(encoder, sets.sentences, batch_size=64)
-            bag = Bag.of(of_text, np.arange(size), Vocabulary.of_encoder(encoder))
+            vocabulary = Vocabulary.of_encoder(encoder)
+            bag = Bag.of(of_text, np.arange(size), vocabulary, GeneralTokens(encoder, vocabulary))
             scores = draw_scores(of_text, of_pairs, np.arange(size), token_weights(encoder, few), bag, sets)
             rows.append({"size": size, **scores})
             print(f"own {tune}, {size} sentences, seed {seed}: {scores}", flush=True)

@@ -14,6 +14,7 @@ from sentence_transformers import SentenceTransformer
 from benchmarks import fused_ideas as ideas
 from benchmarks.fused_parts import Encoded, Floats, Geometry, GradedSets, Part, TextTokens, applied, joined
 from selfguide.calibration.frequencies import SOURCES, Vocabulary, piece_weights, probabilities, weights_of
+from selfguide.calibration.general_tokens import GeneralTokens
 from selfguide.calibration.parted_statistics import Statistics, joined_map
 from selfguide.calibration.statistics import LinearMap
 from selfguide.methods.fused import FusedOptions
@@ -54,6 +55,10 @@ class Material:
     def vocabulary(self) -> Vocabulary:
         return Vocabulary.of_encoder(self.encoder)
 
+    @cached_property
+    def general(self) -> GeneralTokens:
+        return GeneralTokens(self.encoder, self.vocabulary)
+
     @property
     def text(self) -> NDArray[np.int64]:
         """The rows of the text that was tuned on."""
@@ -87,14 +92,15 @@ class Material:
         piece_weight: float = DEFAULTS.piece_weight,
         exponent: float = 0.5,
         weights: Floats | None = None,
+        eked_out: bool = True,
     ) -> Part:
         """The soft bag of words, as the method has it but for what is told; ``weights`` are others than the frequencies'."""
         assert len(self.found.tokens.T), "layer 0 was not kept: this part should have been made before"
         if text not in self._tokens:
             rows = self.text if text is None else self.texts[text]
-            self._tokens[text] = TextTokens.of(self.found, rows, self.vocabulary)
+            self._tokens[text] = TextTokens.of(self.found, rows, self.vocabulary, self.general)
         weights = self.weights(source, a, text) if weights is None else weights
-        bag = self._tokens[text].bag(exponent)
+        bag = self._tokens[text].bag(exponent, eked_out)
         vectors = bag.vectors(self.found, weights * piece_weights(self.vocabulary, piece_weight))
         return self.part(vectors, text).whitened(exponent=0.0)
 
@@ -233,6 +239,8 @@ def _texts(material: Material) -> Named:
         yield f"calibration text: {name}", material.fused(cls, view)
         yield f"calibration text, cls alone: {name}", material.geometry(cls)
         yield f"calibration text, view alone: {name}", view
+        view = material.second(f"text {name} alone", partial(material.bag, text=name, eked_out=False))
+        yield f"calibration text, without general English: {name}", material.fused(cls, view)
 
 
 def _sizes(material: Material) -> Named:

@@ -47,7 +47,7 @@ def _products(folder: Path) -> Any:
 @pytest.fixture
 def _equal_lengths(monkeypatch: pytest.MonkeyPatch) -> None:
     """Token weights stay what the first text made them; here they shall not depend on the text."""
-    monkeypatch.setattr(TokenMeans, "lengths", lambda self, spread: np.ones(len(self._row)))
+    monkeypatch.setattr(TokenMeans, "lengths", lambda self, spread, unseen=None: np.ones(len(self._row)))
 
 
 @pytest.mark.usefixtures("_equal_lengths")

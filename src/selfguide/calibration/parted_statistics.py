@@ -176,8 +176,18 @@ def measure(
     return statistics
 
 
-def warn_if_few(statistics: TextStatistics, shrinkage: str, reporter: Reporter, by_sentences: bool = True) -> None:
-    """Say so where a covariance is a poor estimate. ``by_sentences``: whether that of the sentence vectors is used at all."""
+def warn_if_few(
+    statistics: TextStatistics,
+    shrinkage: str,
+    reporter: Reporter,
+    by_sentences: bool = True,
+    eked_out: bool = False,
+) -> None:
+    """Say so where a covariance is a poor estimate.
+
+    ``by_sentences``: whether that of the sentence vectors is used at all; ``eked_out``: whether that of the tokens is merged
+    with general English's.
+    """
     sentences, tokens = statistics.sentences, statistics.tokens
     later = "`selfguide calibrate` adds text later, without training."
     if by_sentences and sentences.count < (enough := SENTENCES_A_DIMENSION * max(sentences.widths)):
@@ -187,7 +197,10 @@ def warn_if_few(statistics: TextStatistics, shrinkage: str, reporter: Reporter, 
             f"From {enough:,} sentences on they are good estimates: {later}"
         )
     elif tokens is not None and tokens.count < (enough := SENTENCES_A_DIMENSION * tokens.widths[0]):
-        remedy = _remedy([tokens.shrinkage(0, shrinkage)]) if tokens.count else "are unknown"
+        if eked_out:
+            remedy = "are eked out with those of general English"
+        else:
+            remedy = _remedy([tokens.shrinkage(0, shrinkage)]) if tokens.count else "are unknown"
         reporter.warn(
             f"{sentences.count:,} sentences are few for vectors of {tokens.widths[0]} numbers: the covariances of their "
             f"{tokens.count:,} tokens {remedy}. From {enough:,} tokens on they are good estimates: {later}"

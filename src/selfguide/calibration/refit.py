@@ -75,8 +75,9 @@ def calibrate(
     if count == 0 or count + (before.sentences.count if before else 0) < 2:
         raise SelfguideError(f"There is too little to calibrate on: {sentences.summary.describe()}.")
     statistics = before.merge(added) if before else added
-    warn_if_few(statistics, method.options.shrinkage, reporter, getattr(method.options, "by_sentences", True))
-    mapping = _mapping(method, statistics)
+    by_sentences, prior = getattr(method.options, "by_sentences", True), _prior(method, encoder)
+    warn_if_few(statistics, method.options.shrinkage, reporter, by_sentences, eked_out=prior is not None)
+    mapping = _mapping(method, statistics, prior)
     record.setdefault("calibrations", []).append(
         {
             "text": sentences.summary.as_dict() | {"fingerprint": sentences.summary.fingerprint},
@@ -172,14 +173,26 @@ def _without_last(encoder: SentenceTransformer) -> SentenceTransformer:
     return SentenceTransformer(modules=list(encoder)[:-1], device=str(encoder.device)).eval()
 
 
-def _mapping(method: Method, statistics: TextStatistics) -> LinearMap:
+def _prior(method: Method, encoder: SentenceTransformer) -> Statistics | None:
+    """What a small text is eked out with. It follows from the encoder, so that it is not kept in the folder."""
+    from selfguide.calibration.general_tokens import general_tokens
+
+    if getattr(method.options, "whiten", "") != "tokens":
+        return None
+    found: Statistics | None = method.options.prior(
+        general_tokens(encoder, Vocabulary.of_encoder(encoder), method.options.view_layer)
+    )
+    return found
+
+
+def _mapping(method: Method, statistics: TextStatistics, prior: Statistics | None) -> LinearMap:
     """The map, by the options that the folder was made with."""
     from selfguide.calibration.fused_modules import refuse_unknown_script
 
     options: Any = method.options
     if method.entry.name == "fused":
         refuse_unknown_script(statistics.sentences, options.weight)
-        mapping: LinearMap = options.mapping(statistics)
+        mapping: LinearMap = options.mapping(statistics, prior)
         return mapping
     of_text = statistics.sentences
     return whitening_map(of_text.moments, options.k, of_text.shrinkage(0, options.shrinkage), options.exponent)

@@ -61,15 +61,15 @@ class TokenMeans:
         self._sums[rows] += np.add.reduceat(np.asarray(vectors, dtype=np.float64)[order], starts, axis=0)
         self._counts[rows] += counts
 
-    def lengths(self, spread: LinearMap) -> NDArray[np.float64]:
-        """n(t) of every token of the vocabulary; of one that has not occurred, the mean of those that have."""
+    def lengths(self, spread: LinearMap, unseen: NDArray[np.float64] | None = None) -> NDArray[np.float64]:
+        """n(t) of every token of the vocabulary; of one that has not occurred, ``unseen``'s or the mean of those that have."""
         known = self._row >= 0
         if not known.any():
-            return np.ones(len(self._row))
+            return np.ones(len(self._row)) if unseen is None else unseen
         means = self._sums / self._counts[:, None]
         own = np.linalg.norm(means @ spread.weight.T + spread.bias, axis=1)
         own = np.maximum(own, 1e-3 * own.mean()) if own.any() else np.ones_like(own)
-        lengths = np.full(len(self._row), own.mean())
+        lengths = np.full(len(self._row), own.mean()) if unseen is None else np.maximum(unseen, 1e-3 * own.mean())
         lengths[known] = own[self._row[known]]
         return lengths
 
@@ -84,10 +84,8 @@ def measure_tokens(
     total: int | None = None,
 ) -> tuple[Statistics, TokenMeans]:
     """The tokens of a layer on text that comes in batches; special tokens are left out."""
-    model = backbone(encoder).eval()
-    width = int(model.config.hidden_size)
-    (number,) = parse_layers(layer, depth(encoder))
-    states = _quickest(model, encoder, number)
+    width = int(backbone(encoder).config.hidden_size)
+    states = layer_states(encoder, layer)
     statistics, means = Statistics.empty((width,)), TokenMeans(len(vocabulary.tokens), width)
     left_out = np.array(sorted(vocabulary.special), dtype=np.int64)
     with reporter.bar("reading tokens", total, "sentences") as advance:
@@ -118,17 +116,19 @@ def _tokens(
         yield inputs["input_ids"][real].cpu().numpy(), states(inputs)[real].float().cpu().numpy()
 
 
-def _quickest(model: Any, encoder: SentenceTransformer, layer: int) -> States:
+def layer_states(encoder: SentenceTransformer, layer: int) -> States:
     """How to get a layer's states; layer 0 without running the layers above, where the model's embeddings are just that."""
+    model: Any = backbone(encoder).eval()
+    (number,) = parse_layers(layer, depth(encoder))
 
     def whole(inputs: dict[str, Tensor]) -> Tensor:
-        return hidden_states(model, inputs)[layer]
+        return hidden_states(model, inputs)[number]
 
     def embeddings_alone(inputs: dict[str, Tensor]) -> Tensor:
         states: Tensor = model.embeddings(**{name: value for name, value in inputs.items() if name != "attention_mask"})
         return states
 
-    if layer != 0:
+    if number != 0:
         return whole
     try:
         trial = _trial(encoder)

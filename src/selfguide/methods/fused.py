@@ -9,7 +9,8 @@ make different mistakes. One forward pass gives both:
     v(s)   = [√w · c_1 W_1 (x_1 − μ_1) ; √(1 − w) · c_2 W_2 (x_2 − μ_2)]
 
 W_2 whitens the *tokens* of the user's text, and n(t) is the length that token t then has, so that every word counts by its
-weight alone (:mod:`selfguide.calibration.token_statistics`); g(t) is ``piece_weight`` for pieces that go on with a word. With
+weight alone (:mod:`selfguide.calibration.token_statistics`); of a small text the covariance is eked out with that of general
+English (:mod:`selfguide.calibration.general_tokens`). g(t) is ``piece_weight`` for pieces that go on with a word. With
 ``whiten`` sentences W_2 whitens the weighted means themselves, as sif does, and n(t) = 1. W_1 = diag(s^−e) Uᵀ whitens the first
 view as far as ``tuned_exponent`` e says: contrast has spread a tuned vector out already. c_k makes the mean squared length of
 each part 1, so that w alone says how much each counts. With ``dim`` the leading directions of the joined vector are kept.
@@ -32,14 +33,14 @@ import time
 from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 from sentence_transformers import SentenceTransformer
 
 from selfguide.calibration.frequencies import Vocabulary, check_source, piece_weights, sif_weights, word_weights
 from selfguide.calibration.fused_modules import calibrated, refuse_unknown_script, two_views
+from selfguide.calibration.general_tokens import GeneralTokens, general_tokens
 from selfguide.calibration.parted_statistics import Statistics, TextStatistics, joined_map, measure, warn_if_few
 from selfguide.calibration.statistics import LinearMap, check_shrinkage, whitening_map
-from selfguide.calibration.token_statistics import measure_tokens
+from selfguide.calibration.token_statistics import TokenMeans, measure_tokens
 from selfguide.encoders import load_encoder
 from selfguide.errors import UsageError
 from selfguide.methods import registry
@@ -52,7 +53,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from datasets import Dataset
-    from numpy.typing import NDArray
 
 UNTUNED = "none"
 WHITEN = ("tokens", "sentences")
@@ -111,15 +111,20 @@ class FusedOptions:
         """Whether the covariance of sentence vectors decides anything."""
         return self.tuned_exponent > 0 or self.whiten == "sentences"
 
-    def spread(self, tokens: Statistics) -> LinearMap:
-        """What whitens tokens, by their statistics."""
-        return whitening_map(tokens.part(0), shrinkage=tokens.shrinkage(0, self.shrinkage))
+    def prior(self, general: GeneralTokens | None) -> Statistics | None:
+        """What stands in for the tokens that a small text lacks: general English, where the table's frequencies are wanted."""
+        return None if general is None or self.frequencies == "text" else general.prior
 
-    def mapping(self, statistics: TextStatistics) -> LinearMap:
+    def spread(self, tokens: Statistics, prior: Statistics | None) -> LinearMap:
+        """What whitens tokens, by their statistics."""
+        eked = tokens if prior is None else tokens.merge(prior)
+        return whitening_map(eked.part(0), shrinkage=eked.shrinkage(0, self.shrinkage))
+
+    def mapping(self, statistics: TextStatistics, prior: Statistics | None = None) -> LinearMap:
         """The calibration by the statistics of a text."""
         shares, exponents = (self.weight, 1 - self.weight), (self.tuned_exponent, 0.5)
         tokens = statistics.tokens if self.weight < 1 else None
-        spreads = None if tokens is None else (None, self.spread(tokens))
+        spreads = None if tokens is None else (None, self.spread(tokens, prior))
         return joined_map(statistics.sentences, shares, self.dim, self.shrinkage, exponents, spreads)
 
 
@@ -150,18 +155,23 @@ class Fused(Method):
         vocabulary = Vocabulary.of_encoder(outcome.encoder)
         weights = sif_weights(vocabulary, context.text, options.frequencies, options.a, context.reporter)
         weights *= piece_weights(vocabulary, options.piece_weight)
-        tokens = None
+        tokens = prior = None
         if options.whiten == "tokens":
-            tokens, lengths = self._tokens(outcome.encoder, context, vocabulary)
-            weights /= lengths
+            general = general_tokens(outcome.encoder, vocabulary, options.view_layer)
+            prior = options.prior(general)
+            tokens, means = self._tokens(outcome.encoder, context, vocabulary)
+            # No word that the tokenizer knows, or the same one over and over: what follows refuses it in words.
+            if tokens.moments.scatter.any():
+                spread = options.spread(tokens, prior)
+                weights /= means.lengths(spread, None if general is None else general.lengths(spread))
         views = two_views(outcome.encoder, options.view_layer, word_weights(vocabulary, weights))
         statistics = TextStatistics(_statistics(views, context), tokens)
         refuse_unknown_script(statistics.sentences, options.weight)
-        warn_if_few(statistics, options.shrinkage, context.reporter, options.by_sentences)
+        warn_if_few(statistics, options.shrinkage, context.reporter, options.by_sentences, eked_out=prior is not None)
         seconds = time.monotonic() - started
         return replace(
             outcome,
-            encoder=calibrated(views, options.mapping(statistics), statistics),
+            encoder=calibrated(views, options.mapping(statistics, prior), statistics),
             seconds=outcome.seconds + seconds,
             sentences_per_second=outcome.sentences_per_second or len(context.text) / max(seconds, 1e-9),
             best_score=None,  # it was that of the tuned vector alone; the run scores the vector that is handed out
@@ -169,16 +179,10 @@ class Fused(Method):
 
     def _tokens(
         self, encoder: SentenceTransformer, context: FitContext, vocabulary: Vocabulary
-    ) -> tuple[Statistics, NDArray[np.float64]]:
-        """The statistics of the text's tokens, and the length of every token of the vocabulary once it is whitened."""
-        size, layer = max(64, context.settings.batch_size), self.options.view_layer
-        tokens, means = measure_tokens(
-            encoder, layer, _batches(context.text), size, context.reporter, vocabulary, len(context.text)
-        )
-        # No word that the tokenizer knows, or the same one over and over: what follows refuses it in words.
-        if not tokens.moments.scatter.any():
-            return tokens, np.ones(len(vocabulary.tokens))
-        return tokens, means.lengths(self.options.spread(tokens))
+    ) -> tuple[Statistics, TokenMeans]:
+        """The statistics of the text's tokens, and the mean vector of each of them."""
+        size, layer, total = max(64, context.settings.batch_size), self.options.view_layer, len(context.text)
+        return measure_tokens(encoder, layer, _batches(context.text), size, context.reporter, vocabulary, total)
 
     def _tuned(self, encoder: SentenceTransformer, context: FitContext) -> TrainingOutcome:
         """The tuned encoder, or the one that came."""
