@@ -77,7 +77,7 @@ def main() -> None:
         return
     arguments.work.mkdir(parents=True, exist_ok=True)
     if not _views(arguments).is_file():
-        _make_views(arguments)
+        _make_views(arguments, brief=not any(spec.label in arguments.full for spec in specs))
     side_by_side.start("benchmarks.fused_ablation", arguments.work, arguments.jobs, arguments.threads)
     failed = side_by_side.lacking(places)
     runs = {spec.label: _read(spec.label, arguments) for spec in specs}
@@ -149,11 +149,12 @@ def _views(arguments: argparse.Namespace) -> Path:
     return Path(arguments.work) / "views.pickle"
 
 
-def _make_views(arguments: argparse.Namespace) -> None:
+def _make_views(arguments: argparse.Namespace, brief: bool) -> None:
     """Second parts of every variant, from the untuned encoder; in a file, under another name until it is whole."""
     began = time.monotonic()
     material = _untuned_material(arguments)
-    second_parts(material)
+    print(f"{len(material.sentences):,} sentences read, {time.monotonic() - began:.0f} s", flush=True)
+    second_parts(material, brief)
     partial = _views(arguments).with_suffix(".partial")
     partial.write_bytes(pickle.dumps((material.views, material.own_part())))
     partial.replace(_views(arguments))

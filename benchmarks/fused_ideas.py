@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from functools import cache
 from itertools import pairwise
 
 import numpy as np
@@ -66,15 +67,18 @@ def bigram_part(
     for row in text.tolist():
         counts.update(_bigrams(pieces[row]))
     total = max(1, sum(counts.values()))
-    kept: dict[tuple[int, int], Vectors] = {}
     vectors = np.zeros((len(pieces), WIDTH), dtype=np.float32)
     for row in np.union1d(text, scored).tolist():
         for bigram in _bigrams(pieces[row]):
-            if bigram not in kept:
-                random = np.random.default_rng([*bigram, 7])
-                kept[bigram] = random.choice([-1.0, 1.0], WIDTH).astype(np.float32) / np.sqrt(WIDTH)
-            vectors[row] += a / (a + counts[bigram] / total) * kept[bigram]
+            vectors[row] += a / (a + counts[bigram] / total) * _vector(bigram)
     return Part(vectors[text], vectors[scored])
+
+
+@cache
+def _vector(bigram: tuple[int, int]) -> Vectors:
+    """Of a bigram: signs at random, of length 1."""
+    signs = np.random.default_rng([*bigram, 7]).choice([-1.0, 1.0], WIDTH)
+    return np.asarray(signs.astype(np.float32) / np.sqrt(WIDTH))
 
 
 def residual_part(tuned: Part, view: Part, ridge: float = 0.1) -> Part:

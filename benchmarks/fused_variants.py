@@ -145,9 +145,9 @@ class Material:
         return joined(parts, {"cls": DEFAULTS.weight, "view": 1 - DEFAULTS.weight})
 
 
-def second_parts(material: Material) -> None:
+def second_parts(material: Material, brief: bool = False) -> None:
     """Make every second part that a variant asks for, and keep it by its name."""
-    for _ in all_variants(material):
+    for _ in all_variants(material, brief):
         pass
 
 
