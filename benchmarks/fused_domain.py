@@ -26,6 +26,7 @@ from sklearn.metrics import average_precision_score
 
 import selfguide
 from benchmarks import side_by_side
+from benchmarks.fused_objectives import IDEAS, tuning_by
 from benchmarks.fused_parts import GradedSets, applied, summary
 from benchmarks.results import RESULTS, folder_hash, provenance, write
 from selfguide.calibration.frequencies import Vocabulary
@@ -45,6 +46,7 @@ METHODS: dict[str, dict[str, Any]] = {
     "fused": {},
 }
 """With the settings of the main table, which were chosen on STS-B dev."""
+FUSED = "fused"
 WEIGHTS = (0.35, 0.45, 0.5, 0.55, 0.6, 0.65, 0.7, 0.8)
 BASELINE = "simcse"
 
@@ -53,7 +55,7 @@ def main() -> None:
     arguments = _arguments()
     files = sorted((Path(arguments.data) / "domain").glob("*.tsv"))
     jobs = {}
-    for name in sorted(METHODS, key=list(METHODS).index, reverse=True):
+    for name in (*reversed(METHODS), *arguments.ideas):
         for seed in arguments.seeds if name != "mean" else arguments.seeds[:1]:
             for file in files:
                 place = arguments.work / f"{file.stem}.{name}.seed{seed}.json"
@@ -89,10 +91,11 @@ def one_run(file: Path, name: str, seed: int, place: Path, arguments: argparse.N
     sets = GradedSets.of([task], arguments.rows or None)
     text = [sentence for sentence in sets.sentences if sentence.strip()]
     limits = {"max_steps": arguments.max_steps} if arguments.max_steps and name != "mean" else {}
-    settings: dict[str, Any] = METHODS[name] | limits
-    encoder = selfguide.train("mini", text, name, seed=seed, quiet=True, **settings)
+    settings: dict[str, Any] = METHODS.get(name, {}) | limits
+    with tuning_by(name, text):
+        encoder = selfguide.train("mini", text, FUSED if name in IDEAS else name, seed=seed, quiet=True, **settings)
     found = {"scores": scored(sets, encoder.encode(sets.sentences, batch_size=128)), "sentences": len(text)}
-    if isinstance(encoder, CalibratedEncoder) and name == "fused":
+    if isinstance(encoder, CalibratedEncoder):
         found["weights"] = by_weight(encoder, sets)
     write(place, found)
     return f"{file.stem} {name}, seed {seed}: {found['scores']}"
@@ -122,7 +125,7 @@ def scored(sets: GradedSets, vectors: Any) -> dict[str, float]:
 def rows(file: str, arguments: argparse.Namespace) -> dict[str, dict[str, Any]]:
     """Of each method mean, deviation and values over seeds, and its difference from the baseline, paired by seed."""
     found: dict[str, dict[str, Any]] = {}
-    for method in METHODS:
+    for method in (*METHODS, *arguments.ideas):
         runs = [_read(arguments.work / f"{file}.{method}.seed{seed}.json") for seed in arguments.seeds]
         done = [run for run in runs if run]
         if not done:
@@ -139,7 +142,8 @@ def rows(file: str, arguments: argparse.Namespace) -> dict[str, dict[str, Any]]:
 
 def over_files(files: Sequence[dict[str, dict[str, Any]]]) -> dict[str, dict[str, Any]]:
     """The mean of the files, seed by seed."""
-    counts = {m: {len(found[m]["values"]) if m in found else 0 for found in files} for m in METHODS}
+    every = dict.fromkeys(method for found in files for method in found)
+    counts = {m: {len(found[m]["values"]) if m in found else 0 for found in files} for m in every}
     methods = [method for method, count in counts.items() if len(count) == 1 and 0 not in count]
     means = {m: np.mean([found[m]["values"] for found in files], axis=0).tolist() for m in methods}
     return _compared({method: _row(values) for method, values in means.items()})
@@ -166,6 +170,7 @@ def _read(place: Path) -> dict[str, Any] | None:
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0] if __doc__ else "")
     parser.add_argument("--seeds", type=int, nargs="+", default=list(range(1, 9)))
+    parser.add_argument("--ideas", nargs="*", default=[], choices=IDEAS, help="fused with other objectives, besides")
     parser.add_argument("--jobs", type=int, default=1, help="processes side by side")
     parser.add_argument("--data", default=os.environ.get("SELFGUIDE_DATA"))
     parser.add_argument("--work", type=Path, required=True, help="a file for each run; kept")

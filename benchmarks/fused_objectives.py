@@ -32,7 +32,10 @@ from selfguide.parts.dropout_contrast import DropoutContrastLoss
 from selfguide.parts.headed_loss import single
 from selfguide.views import layer_views, model_inputs, pool
 
-IDEAS = ("hard-5", "hard--5", "hard--20", "differ-0.3", "differ-3", "guided-0.1", "guided-0.5", "two-parts-0.3")
+IDEAS = (
+    *("hard-5", "hard--5", "hard--20", "differ-0.3", "differ-3"),
+    *("guided-0.03", "guided-0.1", "guided-0.5", "two-parts-0.1"),
+)
 TWO_PARTS = "two-parts"
 _SG_TEMPERATURE = 0.01
 
