@@ -35,7 +35,7 @@ from benchmarks import side_by_side
 from benchmarks.fused_across import across_runs, save_weights
 from benchmarks.fused_objectives import IDEAS, TWO_PARTS, tuning_by
 from benchmarks.fused_parts import GradedSets, encoded, summary, token_weights
-from benchmarks.fused_variants import DEFAULTS, LAYERS, Material, all_variants, second_parts
+from benchmarks.fused_variants import LAYERS, Material, all_variants, second_parts
 from benchmarks.results import RESULTS, folder_hash, provenance, write
 from selfguide.comparison.specs import Spec, parse_specs
 from selfguide.comparison.texts import Places, text_of_sources
@@ -46,6 +46,7 @@ from selfguide.evaluation.evaluate import load_tasks
 from selfguide.evaluation.protocol import Protocol
 from selfguide.evaluation.rows import TaskData
 from selfguide.evaluation.tasks import GROUPS
+from selfguide.methods.fused import USUAL_WEIGHT
 from selfguide.text import TextOptions
 
 OUT = RESULTS / "fused-ablation.json"
@@ -123,7 +124,7 @@ def one_run(spec: Spec, seed: int, arguments: argparse.Namespace) -> str:
         save_weights(encoder, place.with_suffix(".pt"))
     seconds = {"tuning": tuned, "all": time.monotonic() - began}
     write(place, {"scores": scores, "seconds": seconds})
-    value = scores[f"weight, cls centred only: {DEFAULTS.weight:.2f}"].get("average", float("nan"))
+    value = scores[f"weight, cls centred only: {USUAL_WEIGHT:.2f}"].get("average", float("nan"))
     return f"{spec.label}, seed {seed}: fused {value:.2f}, {seconds['all']:.0f} s"
 
 
@@ -131,7 +132,7 @@ def two_parts(material: Material) -> dict[str, dict[str, float]]:
     """The mean of the last layer as a second tuned part: alone, beside the view, and beside both."""
     tokens = encoded(with_pooling(material.encoder, "mean"), material.sentences, keep_tokens=False).cls
     second = material.geometry(material.calibrated(material.part(tokens)))
-    first, view, share = material.geometry(material.calibrated(material.cls)), material.own_view, DEFAULTS.weight
+    first, view, share = material.geometry(material.calibrated(material.cls)), material.own_view, USUAL_WEIGHT
     variants = {
         "mean alone": second,
         "mean and view": second * share + view * (1 - share),

@@ -9,8 +9,9 @@ import torch
 from sentence_transformers import SentenceTransformer
 
 from benchmarks.fused_parts import encoded, joined
-from benchmarks.fused_variants import DEFAULTS, Material
+from benchmarks.fused_variants import Material
 from selfguide.encoders import backbone
+from selfguide.methods.fused import USUAL_WEIGHT
 
 Scores = dict[str, dict[str, float]]
 
@@ -46,7 +47,7 @@ def several_tuned_parts(material: Material, work: Path, runs: list[tuple[str, in
         parts[f"cls {number}"] = material.geometry(material.calibrated(material.part(vectors)))
     name = name or " and ".join(label for label, _ in runs)
     tuned = {f"cls {number}": 1 / len(runs) for number in range(len(runs))}
-    shares = {part: DEFAULTS.weight * share for part, share in tuned.items()} | {"view": 1 - DEFAULTS.weight}
+    shares = {part: USUAL_WEIGHT * share for part, share in tuned.items()} | {"view": 1 - USUAL_WEIGHT}
     return {
         f"across, tuned parts and the view: {name}": material.sets.scores(joined(parts, shares)),
         f"across, tuned parts alone: {name}": material.sets.scores(joined(parts, tuned)),

@@ -25,7 +25,7 @@ from benchmarks.fused_parts import Part, encoded, token_weights
 from benchmarks.results import RESULTS, folder_hash, provenance, write
 from selfguide.demo import demo_sentences
 from selfguide.encoders import load_encoder, mini_folder
-from selfguide.methods.fused import FusedOptions
+from selfguide.methods.fused import USUAL_WEIGHT
 
 OUT = RESULTS / "fused-cost.json"
 ALLOWED = 1.1
@@ -83,7 +83,7 @@ def _clock_name() -> str:
 
 def _apart(encoder: SentenceTransformer, text: list[str]) -> NDArray[np.float32]:
     """The same vector by the arithmetic of two separate parts."""
-    found, share = encoded(encoder, text, batch_size=64), FusedOptions().weight
+    found, share = encoded(encoder, text, batch_size=64), USUAL_WEIGHT
     view = found.view(token_weights(encoder, text))
     halves = [Part(part, part).whitened().scored for part in (found.cls, view)]
     return np.concatenate([np.sqrt(share) * halves[0], np.sqrt(1 - share) * halves[1]], axis=1)

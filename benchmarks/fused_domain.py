@@ -35,7 +35,7 @@ from selfguide.calibration.general_tokens import general_tokens
 from selfguide.calibration.refit import _without_last
 from selfguide.encoders import mini_folder
 from selfguide.evaluation.data import own_pairs
-from selfguide.methods.fused import FusedOptions
+from selfguide.methods.fused import USUAL_WEIGHT, FusedOptions
 
 OUT = RESULTS / "fused-domain.json"
 METHODS: dict[str, dict[str, Any]] = {
@@ -70,7 +70,7 @@ def main() -> None:
         "text": "the distinct sentences of each file of pairs, no grades",
         "protocol": "Spearman x 100 of cosine and the grades as released; no dev pairs, the last step",
         "settings": METHODS,
-        "weight": FusedOptions().weight,
+        "weight": USUAL_WEIGHT,
         "seeds": arguments.seeds,
         "rehearsal": bool(arguments.max_steps or arguments.rows),
         "failed": side_by_side.lacking(jobs),

@@ -40,7 +40,7 @@ from selfguide.evaluation.evaluate import load_tasks
 from selfguide.evaluation.metrics import spearman
 from selfguide.evaluation.protocol import Protocol
 from selfguide.evaluation.rows import TaskData
-from selfguide.methods.fused import FusedOptions
+from selfguide.methods.fused import BY_DEV, USUAL_WEIGHT, FusedOptions
 
 OUT = RESULTS / "fused-evidence.json"
 FREQUENT = 100
@@ -107,7 +107,8 @@ def taken_apart(raw: Vectors, folder: Path, options: dict[str, Any]) -> dict[str
     """The parts of vectors [x_1 ; x_2], as they are and whitened by the folder's statistics; ``both`` joins at its weight."""
     kept = TextStatistics.load(folder / STATISTICS_FILE)
     statistics = kept.sentences
-    share, (first, second) = options["weight"], statistics.places
+    told, (first, second) = options["weight"], statistics.places
+    share = told if told != BY_DEV else kept.weight if kept.weight is not None else USUAL_WEIGHT
     # As they are, both parts are scaled to the same mean squared length on the text before they are joined.
     sizes = [np.sqrt(np.trace(part.covariance) + part.mean @ part.mean) for part in map(statistics.part, range(2))]
     halves = [np.sqrt(share) * raw[:, first] / sizes[0], np.sqrt(1 - share) * raw[:, second] / sizes[1]]

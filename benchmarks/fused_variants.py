@@ -17,7 +17,7 @@ from selfguide.calibration.frequencies import SOURCES, Vocabulary, piece_weights
 from selfguide.calibration.general_tokens import GeneralTokens
 from selfguide.calibration.parted_statistics import Statistics, joined_map
 from selfguide.calibration.statistics import LinearMap
-from selfguide.methods.fused import FusedOptions
+from selfguide.methods.fused import USUAL_WEIGHT, FusedOptions
 
 DEFAULTS = FusedOptions()
 WEIGHTS = tuple(round(0.05 * step, 2) for step in range(21))
@@ -142,7 +142,7 @@ class Material:
             "cls": self.geometry(self.calibrated(self.cls) if cls is None else cls),
             "view": self.own_view if view is None else view,
         }
-        return joined(parts, {"cls": DEFAULTS.weight, "view": 1 - DEFAULTS.weight})
+        return joined(parts, {"cls": USUAL_WEIGHT, "view": 1 - USUAL_WEIGHT})
 
 
 def second_parts(material: Material, brief: bool = False) -> None:
@@ -171,7 +171,7 @@ def _parts(material: Material) -> Named:
     for name in ("cls", "view"):
         yield f"part: {name}", raw[name]
         yield f"part: {name}, whitened", material.white[name]
-    shares = {"cls": DEFAULTS.weight, "view": 1 - DEFAULTS.weight}
+    shares = {"cls": USUAL_WEIGHT, "view": 1 - USUAL_WEIGHT}
     yield "part: view, tokens whitened", material.own_view
     yield "part: both", joined(raw, shares)
     yield "part: both, whitened", joined(material.white, shares)
@@ -251,7 +251,7 @@ def _sizes(material: Material) -> Named:
     statistics = Statistics.of(both.text, widths)
     # The bag is whitened already: its own map is the identity.
     exponents, identity = (DEFAULTS.tuned_exponent, 0.5), LinearMap(np.eye(widths[1]), np.zeros(widths[1]))
-    shares = (DEFAULTS.weight, 1 - DEFAULTS.weight)
+    shares = (USUAL_WEIGHT, 1 - USUAL_WEIGHT)
     most = len(joined_map(statistics, shares, 0, "auto", exponents, (None, identity)).weight)
     for size in sorted({min(size, most) for size in SIZES}):
         mapping = joined_map(statistics, shares, size, "auto", exponents, (None, identity))

@@ -19,7 +19,7 @@ from selfguide.evaluation.protocol import Protocol
 @pytest.fixture(scope="module")
 def draws() -> list[dict[str, Any]]:
     """`mini` tuned on the embedded sentences and calibrated on 50, 200 or 1,000 of them (minutes)."""
-    sets = GradedSets.of(load_tasks("demo", (), None, Protocol()))
+    sets = GradedSets.of(load_tasks(["demo", "demo-dev"], (), None, Protocol()))
     return small.tuned_before(small.tuned_encoder("simcse"), demo_sentences(), sets, small.SIZES, draws=3)
 
 
@@ -31,13 +31,10 @@ def test_few_sentences_are_no_worse_than_many(draws: list[dict[str, Any]]) -> No
 
 
 @pytest.mark.slow
-@pytest.mark.xfail(
-    reason="On the demo pairs the frequency-weighted view is far behind a tuned [CLS], whatever the number of sentences.",
-    strict=True,
-)
 def test_few_sentences_are_no_worse_than_none(draws: list[dict[str, Any]]) -> None:
+    """With dev pairs to choose the weight by. Without, the view costs more than a point on these pairs: they share few words."""
     for row in draws:
-        assert row["fused"] >= row["plain"] - small.ALLOWED, row
+        assert row["fused by dev"] >= row["plain"] - small.ALLOWED, row
 
 
 @pytest.mark.slow

@@ -302,6 +302,7 @@ def test_options_are_checked_in_words() -> None:
         ({"tune_options": 'temperature="1'}, "cannot be read"),
         ({"tune_options": "freeze_layer_0=false"}, "itself"),
         ({"weight": 1.5}, "weight is a share"),
+        ({"weight": -0.5}, "weight is a share"),
         ({"a": 0.0}, "a must be above 0"),
         ({"frequencies": "some"}, "no frequencies"),
         ({"dim": -1}, "dim must be"),
@@ -364,5 +365,6 @@ def test_the_shrinkage_is_that_of_ledoit_and_wolf(tmp_path: Path) -> None:
 def test_what_is_not_tuned_has_a_dev_score_and_no_checkpoint(bert: Path, dev_file: Path, tmp_path: Path) -> None:
     _fused(bert, dev=dev_file, output=tmp_path / "out", report=False)
     record = json.loads((tmp_path / "out" / "run.json").read_text(encoding="utf-8"))
-    assert record["checkpoint"] == "none: nothing was tuned"
+    chosen = record["chosen"]["weight"]
+    assert record["checkpoint"] == f"none: nothing was tuned; weight {chosen:g} by the dev pairs"
     assert record["scores"]["after"] is not None

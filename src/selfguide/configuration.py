@@ -78,6 +78,8 @@ class RunRecord:
     dev_curve: list[tuple[int, float]] = field(default_factory=list)
     loss_curve: list[tuple[int, float]] = field(default_factory=list)
     checkpoint: str = ""
+    chosen: dict[str, float] = field(default_factory=dict)
+    """Options that the dev pairs chose."""
     steps: int = 0
     final_loss: float | None = None
     seconds: dict[str, float] = field(default_factory=dict)

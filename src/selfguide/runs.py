@@ -194,6 +194,8 @@ def _fill(record: RunRecord, outcome: TrainingOutcome, reporter: Reporter) -> No
         record.checkpoint = "none: nothing was tuned"
     else:
         record.checkpoint = "the last one: there were no dev pairs to choose by"
+    record.chosen = outcome.chosen
+    record.checkpoint += "".join(f"; {name} {value:g} by the dev pairs" for name, value in outcome.chosen.items())
     record.warnings = list(reporter.warnings)
     record.versions = versions()
     record.finished = time.strftime("%Y-%m-%dT%H:%M:%S%z")

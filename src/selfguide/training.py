@@ -88,6 +88,8 @@ class TrainingOutcome:
     best_step: int | None = None
     best_score: float | None = None
     stopped_early: bool = False
+    chosen: dict[str, float] = field(default_factory=dict)
+    """Options that the dev pairs chose, besides the checkpoint."""
 
 
 Optimisers = tuple[torch.optim.Optimizer, torch.optim.lr_scheduler.LRScheduler]

@@ -75,6 +75,7 @@ def calibrate(
     if count == 0 or count + (before.sentences.count if before else 0) < 2:
         raise SelfguideError(f"There is too little to calibrate on: {sentences.summary.describe()}.")
     statistics = before.merge(added) if before else added
+    statistics.weight = _chosen_weight(source)
     by_sentences, prior = getattr(method.options, "by_sentences", True), _prior(method, encoder)
     warn_if_few(statistics, method.options.shrinkage, reporter, by_sentences, eked_out=prior is not None)
     mapping = _mapping(method, statistics, prior)
@@ -165,6 +166,12 @@ def _kept(source: Path, widths: tuple[int, ...]) -> TextStatistics:
     if statistics.sentences.widths != widths:
         raise SelfguideError(f"{path} belongs to another encoder; --fresh fits the folder on the new text alone.")
     return statistics
+
+
+def _chosen_weight(source: Path) -> float | None:
+    """The weight of the folder's parts, which new text does not change, however it is merged."""
+    path = source / STATISTICS_FILE
+    return TextStatistics.load(path).weight if path.is_file() else None
 
 
 def _without_last(encoder: SentenceTransformer) -> SentenceTransformer:
