@@ -5,7 +5,7 @@
 
 For every file in the data folder's domain/ (grade, sentence, sentence) a method sees the sentences without their grades. No dev
 pairs: the encoder is the one after the last step. Scores are Spearman × 100 of cosine and the grades as released, whether they
-are two or seven; for two also average precision × 100. Of fused every weight is scored from the same run; the row is that of
+are two or seven. Of fused every weight is scored from the same run; the row is that of
 the default.
 """
 
@@ -22,7 +22,6 @@ from typing import Any
 
 import numpy as np
 from scipy import stats
-from sklearn.metrics import average_precision_score
 
 import selfguide
 from benchmarks import side_by_side
@@ -116,10 +115,7 @@ def scored(sets: GradedSets, vectors: Any) -> dict[str, float]:
     """On the one set of pairs."""
     ((_, _, grades),) = sets.pairs.values()
     cosines = sets.geometry(np.asarray(vectors)).cosines()
-    found = {"spearman": float(100 * stats.spearmanr(cosines, grades).statistic)}
-    if set(np.unique(grades)) == {0.0, 1.0}:
-        found["average precision"] = float(100 * average_precision_score(grades, cosines))
-    return found
+    return {"spearman": float(100 * stats.spearmanr(cosines, grades).statistic)}
 
 
 def rows(file: str, arguments: argparse.Namespace) -> dict[str, dict[str, Any]]:
@@ -130,9 +126,8 @@ def rows(file: str, arguments: argparse.Namespace) -> dict[str, dict[str, Any]]:
         done = [run for run in runs if run]
         if not done:
             continue
-        found[method] = _row([run["scores"]["spearman"] for run in done])
-        if "average precision" in done[0]["scores"]:
-            found[method]["average precision"] = summary([run["scores"]["average precision"] for run in done])
+        # Of fused, at today's usual weight, whatever it was when the run was made.
+        found[method] = _row([run.get("weights", {}).get(str(USUAL_WEIGHT), run["scores"]["spearman"]) for run in done])
         if "weights" in done[0]:
             found[method]["by weight"] = {
                 weight: float(np.mean([run["weights"][weight] for run in done])) for weight in done[0]["weights"]

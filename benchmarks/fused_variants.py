@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from sentence_transformers import SentenceTransformer
 
 from benchmarks import fused_ideas as ideas
-from benchmarks.fused_parts import Encoded, Floats, Geometry, GradedSets, Part, TextTokens, applied, joined
+from benchmarks.fused_parts import Bag, Encoded, Floats, Geometry, GradedSets, Part, TextTokens, applied, joined
 from selfguide.calibration.frequencies import SOURCES, Vocabulary, piece_weights, probabilities, weights_of
 from selfguide.calibration.general_tokens import GeneralTokens
 from selfguide.calibration.parted_statistics import Statistics, joined_map
@@ -50,6 +50,7 @@ class Material:
     """Whether ideas are tried that take minutes; they need the tokens of layer 0."""
     _chances: dict[tuple[str, str | None], Floats] = field(default_factory=dict)
     _tokens: dict[str | None, TextTokens] = field(default_factory=dict)
+    _bags: dict[tuple[str | None, float, bool], Bag] = field(default_factory=dict)
 
     @cached_property
     def vocabulary(self) -> Vocabulary:
@@ -99,8 +100,10 @@ class Material:
         if text not in self._tokens:
             rows = self.text if text is None else self.texts[text]
             self._tokens[text] = TextTokens.of(self.found, rows, self.vocabulary, self.general)
+        if (text, exponent, eked_out) not in self._bags:
+            self._bags[text, exponent, eked_out] = self._tokens[text].bag(exponent, eked_out)
         weights = self.weights(source, a, text) if weights is None else weights
-        bag = self._tokens[text].bag(exponent, eked_out)
+        bag = self._bags[text, exponent, eked_out]
         vectors = bag.vectors(self.found, weights * piece_weights(self.vocabulary, piece_weight))
         return self.part(vectors, text).whitened(exponent=0.0)
 
