@@ -77,12 +77,17 @@ def main() -> None:
         side_by_side.take_turns(places, arguments.worker, arguments.minutes)
         return
     arguments.work.mkdir(parents=True, exist_ok=True)
-    if not _views(arguments).is_file():
-        _make_views(arguments, brief=not any(spec.label in arguments.full for spec in specs))
-    side_by_side.start("benchmarks.fused_ablation", arguments.work, arguments.jobs, arguments.threads)
+    if not arguments.collect:
+        if not _views(arguments).is_file():
+            _make_views(arguments, brief=not any(spec.label in arguments.full for spec in specs))
+        side_by_side.start("benchmarks.fused_ablation", arguments.work, arguments.jobs, arguments.threads)
     failed = side_by_side.lacking(places)
     runs = {spec.label: _read(spec.label, arguments) for spec in specs}
-    across = {} if arguments.no_across else across_runs(_untuned_material(arguments), arguments.work, USUAL, runs)
+    across = (
+        {}
+        if arguments.no_across or arguments.collect
+        else across_runs(_untuned_material(arguments), arguments.work, USUAL, runs)
+    )
     content = {
         **provenance(f"SELFGUIDE_DATA=... python -m benchmarks.fused_ablation {' '.join(_plain_words())}"),
         "encoder": {"name": "mini", "weights": folder_hash(mini_folder())},
@@ -123,7 +128,7 @@ def one_run(spec: Spec, seed: int, arguments: argparse.Namespace) -> str:
     if spec.label == USUAL:
         save_weights(encoder, place.with_suffix(".pt"))
     seconds = {"tuning": tuned, "all": time.monotonic() - began}
-    write(place, {"scores": scores, "seconds": seconds})
+    write(place, {"scores": scores, "seconds": seconds, "device": provenance("")["device"]})
     value = scores[f"weight, cls centred only: {USUAL_WEIGHT:.2f}"].get("average", float("nan"))
     return f"{spec.label}, seed {seed}: fused {value:.2f}, {seconds['all']:.0f} s"
 
@@ -273,6 +278,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--sentences", type=int, default=0, help="rehearsal: so many sentences of each text")
     parser.add_argument("--pairs", type=int, default=0, help="rehearsal: so many pairs of each set")
     parser.add_argument("--no-across", action="store_true", help="leave out what needs several tuned encoders")
+    parser.add_argument("--collect", action="store_true", help="run nothing: put together the files in --work")
     parser.add_argument("--fresh", action="store_true", help="forget the files in --work")
     parser.add_argument(side_by_side.WORKER, type=float, metavar="BEGAN", help=argparse.SUPPRESS)
     arguments = parser.parse_args()

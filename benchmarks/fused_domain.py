@@ -46,6 +46,7 @@ METHODS: dict[str, dict[str, Any]] = {
 }
 """With the settings of the main table, which were chosen on STS-B dev."""
 FUSED = "fused"
+IDEA_SEEDS = 2
 WEIGHTS = (0.35, 0.45, 0.5, 0.55, 0.6, 0.65, 0.7, 0.8)
 BASELINE = "simcse"
 
@@ -55,14 +56,15 @@ def main() -> None:
     files = sorted((Path(arguments.data) / "domain").glob("*.tsv"))
     jobs = {}
     for name in (*reversed(METHODS), *arguments.ideas):
-        for seed in arguments.seeds if name != "mean" else arguments.seeds[:1]:
+        for seed in arguments.seeds[: {"mean": 1}.get(name, IDEA_SEEDS if name in arguments.ideas else None)]:
             for file in files:
                 place = arguments.work / f"{file.stem}.{name}.seed{seed}.json"
                 jobs[place] = partial(one_run, file, name, seed, place, arguments)
     if arguments.worker is not None:
         side_by_side.take_turns(jobs, arguments.worker)
         return
-    side_by_side.start("benchmarks.fused_domain", arguments.work, arguments.jobs)
+    if not arguments.collect:
+        side_by_side.start("benchmarks.fused_domain", arguments.work, arguments.jobs)
     content = {
         **provenance("SELFGUIDE_DATA=... python -m benchmarks.fused_domain"),
         "encoder": {"name": "mini", "weights": folder_hash(mini_folder())},
@@ -94,6 +96,7 @@ def one_run(file: Path, name: str, seed: int, place: Path, arguments: argparse.N
     with tuning_by(name, text):
         encoder = selfguide.train("mini", text, FUSED if name in IDEAS else name, seed=seed, quiet=True, **settings)
     found = {"scores": scored(sets, encoder.encode(sets.sentences, batch_size=128)), "sentences": len(text)}
+    found["device"] = provenance("")["device"]
     if isinstance(encoder, CalibratedEncoder):
         found["weights"] = by_weight(encoder, sets)
     write(place, found)
@@ -170,6 +173,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--data", default=os.environ.get("SELFGUIDE_DATA"))
     parser.add_argument("--work", type=Path, required=True, help="a file for each run; kept")
     parser.add_argument("--out", type=Path, default=OUT)
+    parser.add_argument("--collect", action="store_true", help="run nothing: put together the files in --work")
     parser.add_argument("--max-steps", type=int, default=0, help="rehearsal: so many training steps")
     parser.add_argument("--rows", type=int, default=0, help="rehearsal: so many pairs of each file")
     parser.add_argument(side_by_side.WORKER, type=float, metavar="BEGAN", help=argparse.SUPPRESS)
