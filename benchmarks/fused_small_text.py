@@ -29,7 +29,18 @@ from numpy.typing import NDArray
 from sentence_transformers import SentenceTransformer
 
 import selfguide
-from benchmarks.fused_parts import Bag, Encoded, Geometry, GradedSets, Part, applied, encoded, summary, token_weights
+from benchmarks.fused_parts import (
+    Bag,
+    Encoded,
+    Geometry,
+    GradedSets,
+    Part,
+    applied,
+    encoded,
+    joined,
+    summary,
+    token_weights,
+)
 from benchmarks.results import RESULTS, folder_hash, provenance, write
 from selfguide.calibration.frequencies import Vocabulary
 from selfguide.calibration.general_tokens import GeneralTokens
@@ -135,18 +146,23 @@ def draw_scores(
     statistics = Statistics.of(both.text, (cls.text.shape[1], view.text.shape[1]))
     exponents, spreads = (options.tuned_exponent, 0.5), (None, bag.spread)
 
-    def joined_as_the_method_does(share: float) -> Geometry:
+    def alone(share: float) -> Geometry:
         mapping = joined_map(statistics, (share, 1 - share), 0, options.shrinkage, exponents, spreads)
         return sets.geometry(applied(mapping, both.scored))
 
+    parts = {"cls": alone(1.0), "view": alone(0.0)}
+
+    def fused(share: float) -> Geometry:
+        return joined(parts, {"cls": share, "view": 1 - share})
+
+    by_dev = max(WEIGHTS, key=lambda weight: sets.scores(fused(weight))["demo-dev"])
     vectors = {
         "plain": sets.geometry(cls.scored),
         "cls, whitened": sets.geometry(cls.whitened().scored),
-        "view": joined_as_the_method_does(0.0),
-        "fused": joined_as_the_method_does(USUAL_WEIGHT),
+        "view": parts["view"],
+        "fused": fused(USUAL_WEIGHT),
+        "fused by dev": fused(by_dev),
     }
-    by_dev = max(WEIGHTS, key=lambda weight: sets.scores(joined_as_the_method_does(weight))["demo-dev"])
-    vectors["fused by dev"] = joined_as_the_method_does(by_dev)
     return {name: sets.scores(geometry)["demo"] for name, geometry in vectors.items()} | {"weight by dev": by_dev}
 
 

@@ -109,10 +109,10 @@ def run_demo(encoder: str, output: Path, seed: int) -> dict[str, float]:
 def _fused(tuned: Path, sentences: list[str]) -> SentenceTransformer:
     """What ``selfguide train --method fused --encoder TUNED --tune none`` makes, in a folder inside the tuned one's.
 
-    A third of the sentences keeps it to a few seconds; the covariances are shrunk, as they would be with all of them.
+    A third of the sentences keeps it to a few seconds. The dev pairs, which chose the checkpoint, choose the weight too.
     """
-    some = sentences[::3]
-    return train(tuned, some, "fused", output=tuned / "fused", tune="none", overwrite=True, report=False)
+    some, dev = sentences[::3], demo_file("pairs-dev.tsv")
+    return train(tuned, some, "fused", output=tuned / "fused", tune="none", dev=dev, overwrite=True, report=False)
 
 
 def _show_table(console: Any, table: dict[str, float], count: int) -> None:
