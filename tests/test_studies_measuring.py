@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +11,7 @@ import pytest
 
 import selfguide
 from selfguide.errors import InterruptedRun, SelfguideError
+from selfguide.methods.simcse import SimCSE, SimCSEOptions
 from selfguide.report.folders import write_report
 from selfguide.studies import measuring, registry
 from selfguide.studies.base import SMALL, Found, Grid, Measurement, Plan, Setup, Study
@@ -69,6 +70,22 @@ class Toy(Study):
         return Outcome((table,), drawn)
 
 
+def tuned(place: Place, methods: list[str]) -> dict[str, Any]:
+    MADE.extend(methods)
+    return {}
+
+
+class Trains(Study):
+    """A measurement that trains by itself."""
+
+    def plan(self, setup: Setup) -> Plan:
+        measurement = Measurement("one", f"{__name__}:tuned", {"methods": ["simcse"]})
+        return Plan(measurements=(measurement,), measured=("simcse",))
+
+    def outcome(self, found: Found) -> Outcome:
+        return Outcome((Table("trains", "Trains", (Column("name", "name"),), ({"name": "one"},)),))
+
+
 class Lone(Study):
     """A measurement in a process of its own."""
 
@@ -82,7 +99,7 @@ class Lone(Study):
 @pytest.fixture
 def toy(monkeypatch: pytest.MonkeyPatch, bert: Path, text_file: Path, tmp_path: Path) -> Any:
     entry = registry.StudyEntry("toy", "A toy", "Does it work?", "")
-    made = {"toy": Toy(entry), "lone": Lone(entry)}
+    made = {"toy": Toy(entry), "lone": Lone(entry), "trains": Trains(entry)}
     monkeypatch.setattr(registry, "make", made.__getitem__)
     MADE.clear()
 
@@ -113,6 +130,21 @@ def test_measurements_are_kept_and_made_again_where_something_changed(toy: Any, 
     assert "Three points." in page
     assert "Two bins." in page
     assert "test_studies_measuring:dimensions" in page
+
+
+def test_another_default_of_a_method_is_another_measurement(toy: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    toy("trains")
+    toy("trains")
+    assert MADE == ["simcse"]
+    options = dataclass_with_default(SimCSEOptions, "temperature", 0.07)
+    monkeypatch.setattr(SimCSE, "Options", options)
+    toy("trains")
+    assert MADE == ["simcse", "simcse"]
+
+
+def dataclass_with_default(cls: Any, name: str, value: Any) -> Any:
+    """The same options with another default."""
+    return dataclass(frozen=True)(type(cls.__name__, (cls,), {"__annotations__": {name: type(value)}, name: value}))
 
 
 def test_a_measurement_that_fails_is_told_and_tried_again(toy: Any) -> None:

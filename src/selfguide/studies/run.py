@@ -314,6 +314,10 @@ class _Running:
         scale = self.setup.scale
         return Place(self.encoder.source, self.device, data, text, self.folder, scale.dev, scale.tasks, scale.pairs)
 
+    def _measured(self) -> Sequence[Spec]:
+        """The methods that only measurements train."""
+        return parse_specs(self.plan.measured, device=self.device) if self.plan.measured else ()
+
     def _identity(self, function: str, arguments: dict[str, Any], after: Sequence[str]) -> dict[str, Any]:
         scale = self.setup.scale
         return {
@@ -323,6 +327,8 @@ class _Running:
             "text": self.text.fingerprint,
             "tasks": self.tasks,
             "dev": self.dev.digest if self.dev else None,
+            # With every option, so that another default is another measurement; the cells that stay the same are kept.
+            "measured": {spec.label: [asdict(stage) for stage in spec.stages] for spec in self._measured()},
             "after": {
                 grid.key: {
                     "text": self._text_of(grid).fingerprint,
