@@ -33,6 +33,7 @@ from selfguide.calibration.frequencies import Vocabulary, count_words, english_t
 from selfguide.calibration.general_tokens import general_tokens
 from selfguide.calibration.parted_statistics import STATISTICS_FILE, Statistics, TextStatistics, joined_map
 from selfguide.calibration.refit import _without_last
+from selfguide.configuration import RUN_FILE
 from selfguide.encoders import load_encoder
 from selfguide.encoding import sentence_vectors
 from selfguide.errors import SelfguideError
@@ -108,7 +109,8 @@ def taken_apart(raw: Vectors, folder: Path, options: dict[str, Any]) -> dict[str
     kept = TextStatistics.load(folder / STATISTICS_FILE)
     statistics = kept.sentences
     told, (first, second) = options["weight"], statistics.places
-    share = told if told != BY_DEV else kept.weight if kept.weight is not None else USUAL_WEIGHT
+    by_dev = json.loads((folder / RUN_FILE).read_text(encoding="utf-8"))["chosen"].get("weight", USUAL_WEIGHT)
+    share = by_dev if told == BY_DEV else told
     # As they are, both parts are scaled to the same mean squared length on the text before they are joined.
     sizes = [np.sqrt(np.trace(part.covariance) + part.mean @ part.mean) for part in map(statistics.part, range(2))]
     halves = [np.sqrt(share) * raw[:, first] / sizes[0], np.sqrt(1 - share) * raw[:, second] / sizes[1]]

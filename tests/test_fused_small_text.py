@@ -31,8 +31,17 @@ def test_few_sentences_are_no_worse_than_many(draws: list[dict[str, Any]]) -> No
 
 
 @pytest.mark.slow
+@pytest.mark.xfail(
+    reason="On the demo pairs the frequency-weighted view is far behind a tuned [CLS], whatever the number of sentences.",
+    strict=True,
+)
 def test_few_sentences_are_no_worse_than_none(draws: list[dict[str, Any]]) -> None:
-    """With dev pairs to choose the weight by. Without, the view costs more than a point on these pairs: they share few words."""
+    for row in draws:
+        assert row["fused"] >= row["plain"] - small.ALLOWED, row
+
+
+@pytest.mark.slow
+def test_few_sentences_are_no_worse_than_none_where_dev_pairs_choose_the_weight(draws: list[dict[str, Any]]) -> None:
     for row in draws:
         assert row["fused by dev"] >= row["plain"] - small.ALLOWED, row
 

@@ -12,9 +12,10 @@ from conftest import toy_sentences
 from scipy import stats
 
 import selfguide
-from selfguide.calibration.parted_statistics import STATISTICS_FILE, TextStatistics
+from selfguide.calibration.parted_statistics import STATISTICS_FILE
 from selfguide.calibration.refit import calibrate
 from selfguide.calibration.weight_choice import WEIGHTS, best_weight, graded_pairs
+from selfguide.errors import SelfguideError
 from selfguide.evaluation.metrics import spearman
 
 TEXT = toy_sentences(300)
@@ -53,7 +54,6 @@ def test_dev_pairs_choose_it_and_calibrate_keeps_it(bert: Path, dev_file: Path, 
     _fused(bert, dev=dev_file, output=tmp_path / "out")
     record = json.loads((tmp_path / "out" / "run.json").read_text(encoding="utf-8"))
     chosen = record["chosen"]["weight"]
-    assert TextStatistics.load(tmp_path / "out" / STATISTICS_FILE).weight == chosen
     scores = {weight: _dev_score(bert, dev_file, weight) for weight in (chosen, 0.05, 0.5, 0.95)}
     assert scores[chosen] >= max(scores.values()) - 1e-4
     told = _fused(bert, weight=chosen, output=tmp_path / "told")
@@ -64,8 +64,19 @@ def test_dev_pairs_choose_it_and_calibrate_keeps_it(bert: Path, dev_file: Path, 
             selfguide.load_encoder(folder, device="cpu").encode(TEXT[:20]).astype(np.float64) for folder in (made, same)
         )
         np.testing.assert_allclose(ours @ ours.T, theirs @ theirs.T, atol=1e-5)
-        assert TextStatistics.load(made / STATISTICS_FILE).weight == chosen
+        assert json.loads((made / "run.json").read_text(encoding="utf-8"))["chosen"] == {"weight": chosen}
     assert told.get_embedding_dimension() == ours.shape[1]
+
+
+def test_a_damaged_file_of_statistics_does_not_matter_to_fresh(bert: Path, dev_file: Path, tmp_path: Path) -> None:
+    _fused(bert, dev=dev_file, output=tmp_path / "out")
+    whole = calibrate(tmp_path / "out", TEXT[:150], tmp_path / "whole", fresh=True, device="cpu")
+    (tmp_path / "out" / STATISTICS_FILE).write_bytes(b"nothing")
+    with pytest.raises(SelfguideError, match="say --fresh"):
+        calibrate(tmp_path / "out", TEXT[:150], tmp_path / "more", device="cpu")
+    made = calibrate(tmp_path / "out", TEXT[:150], tmp_path / "made", fresh=True, device="cpu")
+    ours, theirs = (selfguide.load_encoder(folder, device="cpu").encode(TEXT[:20]) for folder in (made, whole))
+    np.testing.assert_allclose(ours, theirs, atol=1e-5)
 
 
 def _dev_score(bert: Path, dev_file: Path, weight: float) -> float:

@@ -27,7 +27,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from importlib import resources
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
@@ -60,6 +60,11 @@ class Vocabulary:
     tokens: list[str]
     special: frozenset[int]
     split: Callable[[list[str]], list[list[int]]]
+
+    @cached_property
+    def english(self) -> NDArray[np.float64]:
+        """p(t) by the English table; splitting its words takes a second, so it is done once."""
+        return _english_chances(self)
 
     @classmethod
     def of_encoder(cls, encoder: SentenceTransformer) -> Vocabulary:
@@ -149,6 +154,12 @@ def table_probabilities(
     vocabulary: Vocabulary, text: Dataset | None = None, reporter: Reporter | None = None
 ) -> NDArray[np.float64]:
     """p(t) by the English table. With a text and a reporter, warns where the table does not fit the text."""
+    if text is not None and reporter is not None:
+        _check_fit(vocabulary, text, vocabulary.english, reporter)
+    return vocabulary.english.copy()
+
+
+def _english_chances(vocabulary: Vocabulary) -> NDArray[np.float64]:
     words, total = english_table()
     names, occurrences = list(words), list(words.values())
     splits = [vocabulary.split([shape(word) for word in names]) for shape in _shapes(vocabulary, names[:500])]
@@ -162,8 +173,6 @@ def table_probabilities(
     # Probabilities are of tokens, as those of a text are, so the total is in pieces too (of the first shape alone).
     tokens = total * sum(map(operator.mul, occurrences, map(len, splits[0]))) / sum(occurrences)
     counts[list(vocabulary.special)] = 0.0
-    if text is not None and reporter is not None:
-        _check_fit(vocabulary, text, counts, reporter)
     return counts / tokens
 
 
@@ -226,11 +235,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     print(f"{total:,} words counted; the table is {given.out} ({given.out.stat().st_size:,} bytes).")
 
 
-def _check_fit(vocabulary: Vocabulary, text: Dataset, counts: NDArray[np.float64], reporter: Reporter) -> None:
+def _check_fit(vocabulary: Vocabulary, text: Dataset, chances: NDArray[np.float64], reporter: Reporter) -> None:
     step = max(1, len(text) // 500)
     sample = [text[index]["sentence"] for index in range(0, len(text), step)]
     tokens = [token for ids in vocabulary.split(sample) for token in ids if token not in vocabulary.special]
-    unseen = sum(1 for token in tokens if counts[token] == 0)
+    unseen = sum(1 for token in tokens if chances[token] == 0)
     if tokens and unseen > 0.3 * len(tokens):
         reporter.warn(
             f"{100 * unseen / len(tokens):.0f} % of this text's tokens are not in the table of English frequencies; "

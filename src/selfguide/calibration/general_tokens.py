@@ -52,10 +52,8 @@ class GeneralTokens:
         self._states = layer_states(encoder, 0)
         self._width = int(model.config.hidden_size)
         self._before, self._after = _frame(encoder, vocabulary)
-        places = int(getattr(model.config, "max_position_embeddings", 0) or 512)
-        self._row = max(
-            1, min(_ROW, places - 2 - len(self._before) - len(self._after))
-        )  # some families skip two places
+        places = int(getattr(model.config, "max_position_embeddings", 0) or 512) - 2  # some families skip two places
+        self._row = max(1, min(_ROW, places - len(self._before) - len(self._after)))
         known = min(len(vocabulary.tokens), int(getattr(model.config, "vocab_size", len(vocabulary.tokens))))
         self._plain = np.setdiff1d(np.arange(known), sorted(vocabulary.special))
 

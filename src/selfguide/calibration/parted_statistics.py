@@ -122,7 +122,6 @@ class Statistics:
 
 
 _OF_TOKENS = "tokens."
-_WEIGHT = "weight"
 
 
 @dataclass
@@ -131,20 +130,16 @@ class TextStatistics:
 
     sentences: Statistics
     tokens: Statistics | None = None
-    weight: float | None = None
-    """The share of the first part that was chosen with them, if any was."""
 
     def merge(self, other: TextStatistics) -> TextStatistics:
-        """Of both texts together; the weight is the older one's."""
+        """Of both texts together."""
         both = None if self.tokens is None or other.tokens is None else self.tokens.merge(other.tokens)
-        return TextStatistics(self.sentences.merge(other.sentences), both, self.weight)
+        return TextStatistics(self.sentences.merge(other.sentences), both)
 
     def save(self, path: Path) -> None:
         """Write to a file of numbers alone."""
         tokens = {} if self.tokens is None else self.tokens.numbers()
-        chosen = {} if self.weight is None else {_WEIGHT: np.array([self.weight])}
-        named = {f"{_OF_TOKENS}{name}": value for name, value in tokens.items()}
-        save_file(self.sentences.numbers() | named | chosen, path)
+        save_file(self.sentences.numbers() | {f"{_OF_TOKENS}{name}": value for name, value in tokens.items()}, path)
 
     @classmethod
     def load(cls, path: Path) -> TextStatistics:
@@ -154,8 +149,7 @@ class TextStatistics:
             tokens = {
                 name.removeprefix(_OF_TOKENS): value for name, value in numbers.items() if name.startswith(_OF_TOKENS)
             }
-            weight = float(numbers[_WEIGHT][0]) if _WEIGHT in numbers else None
-            return cls(Statistics.from_numbers(numbers), Statistics.from_numbers(tokens) if tokens else None, weight)
+            return cls(Statistics.from_numbers(numbers), Statistics.from_numbers(tokens) if tokens else None)
         except Exception as error:
             raise SelfguideError(f"The statistics in {path} cannot be read ({error}); say --fresh.") from None
 

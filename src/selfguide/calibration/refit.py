@@ -75,10 +75,9 @@ def calibrate(
     if count == 0 or count + (before.sentences.count if before else 0) < 2:
         raise SelfguideError(f"There is too little to calibrate on: {sentences.summary.describe()}.")
     statistics = before.merge(added) if before else added
-    statistics.weight = _chosen_weight(source)
     by_sentences, prior = getattr(method.options, "by_sentences", True), _prior(method, encoder)
     warn_if_few(statistics, method.options.shrinkage, reporter, by_sentences, eked_out=prior is not None)
-    mapping = _mapping(method, statistics, prior)
+    mapping = _mapping(method, statistics, prior, record.get("chosen", {}).get("weight"))
     record.setdefault("calibrations", []).append(
         {
             "text": sentences.summary.as_dict() | {"fingerprint": sentences.summary.fingerprint},
@@ -168,12 +167,6 @@ def _kept(source: Path, widths: tuple[int, ...]) -> TextStatistics:
     return statistics
 
 
-def _chosen_weight(source: Path) -> float | None:
-    """The weight of the folder's parts, which new text does not change, however it is merged."""
-    path = source / STATISTICS_FILE
-    return TextStatistics.load(path).weight if path.is_file() else None
-
-
 def _without_last(encoder: SentenceTransformer) -> SentenceTransformer:
     from sentence_transformers import SentenceTransformer
 
@@ -192,14 +185,14 @@ def _prior(method: Method, encoder: SentenceTransformer) -> Statistics | None:
     return found
 
 
-def _mapping(method: Method, statistics: TextStatistics, prior: Statistics | None) -> LinearMap:
-    """The map, by the options that the folder was made with."""
+def _mapping(method: Method, statistics: TextStatistics, prior: Statistics | None, weight: float | None) -> LinearMap:
+    """The map, by the options that the folder was made with; ``weight``: what dev pairs chose then."""
     from selfguide.calibration.fused_modules import refuse_unknown_script
 
     options: Any = method.options
     if method.entry.name == "fused":
         refuse_unknown_script(statistics.sentences, options.weight)
-        mapping: LinearMap = options.mapping(statistics, prior)
+        mapping: LinearMap = options.mapping(statistics, prior, weight)
         return mapping
     of_text = statistics.sentences
     return whitening_map(of_text.moments, options.k, of_text.shrinkage(0, options.shrinkage), options.exponent)

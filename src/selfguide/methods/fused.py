@@ -127,10 +127,13 @@ class FusedOptions:
         eked = tokens if prior is None else tokens.merge(prior)
         return whitening_map(eked.part(0), shrinkage=eked.shrinkage(0, self.shrinkage))
 
-    def mapping(self, statistics: TextStatistics, prior: Statistics | None = None) -> LinearMap:
-        """The calibration by the statistics of a text, with the weight that was chosen for it if none is told."""
-        told = statistics.weight if self.weight == BY_DEV else self.weight
-        weight = USUAL_WEIGHT if told is None else told
+    def mapping(
+        self, statistics: TextStatistics, prior: Statistics | None = None, by_dev: float | None = None
+    ) -> LinearMap:
+        """The calibration by the statistics of a text; ``by_dev``: the weight that dev pairs chose, where none is told."""
+        weight = self.weight
+        if weight == BY_DEV:
+            weight = USUAL_WEIGHT if by_dev is None else by_dev
         shares, exponents = (weight, 1 - weight), (self.tuned_exponent, 0.5)
         tokens = statistics.tokens if weight < 1 else None
         spreads = None if tokens is None else (None, self.spread(tokens, prior))
@@ -177,12 +180,11 @@ class Fused(Method):
         statistics = TextStatistics(_statistics(views, context), tokens)
         refuse_unknown_script(statistics.sentences, options.weight)
         by_dev = self._weight_by_dev(views, statistics, prior, context)
-        statistics.weight = by_dev
         warn_if_few(statistics, options.shrinkage, context.reporter, options.by_sentences, eked_out=prior is not None)
         seconds = time.monotonic() - started
         return replace(
             outcome,
-            encoder=calibrated(views, options.mapping(statistics, prior), statistics),
+            encoder=calibrated(views, options.mapping(statistics, prior, by_dev), statistics),
             seconds=outcome.seconds + seconds,
             sentences_per_second=outcome.sentences_per_second or len(context.text) / max(seconds, 1e-9),
             chosen={} if by_dev is None else {"weight": by_dev},
