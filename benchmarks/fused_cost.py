@@ -21,8 +21,10 @@ from numpy.typing import NDArray
 from sentence_transformers import SentenceTransformer
 
 import selfguide
-from benchmarks.fused_parts import Part, encoded, token_weights
+from benchmarks.fused_parts import Bag, Part, encoded, token_weights
 from benchmarks.results import RESULTS, folder_hash, provenance, write
+from selfguide.calibration.frequencies import Vocabulary
+from selfguide.calibration.general_tokens import GeneralTokens
 from selfguide.demo import demo_sentences
 from selfguide.encoders import load_encoder, mini_folder
 from selfguide.methods.fused import USUAL_WEIGHT
@@ -82,11 +84,12 @@ def _clock_name() -> str:
 
 
 def _apart(encoder: SentenceTransformer, text: list[str]) -> NDArray[np.float32]:
-    """The same vector by the arithmetic of two separate parts."""
-    found, share = encoded(encoder, text, batch_size=64), USUAL_WEIGHT
-    view = found.view(token_weights(encoder, text))
-    halves = [Part(part, part).whitened().scored for part in (found.cls, view)]
-    return np.concatenate([np.sqrt(share) * halves[0], np.sqrt(1 - share) * halves[1]], axis=1)
+    """The same vector by the arithmetic of two separate parts: the tuned one centred, the view a soft bag of words."""
+    found, vocabulary = encoded(encoder, text, batch_size=64), Vocabulary.of_encoder(encoder)
+    bag = Bag.of(found, np.arange(len(text)), vocabulary, GeneralTokens(encoder, vocabulary))
+    view = bag.vectors(found, token_weights(encoder, text))
+    halves = [Part(part, part).whitened(exponent=0.0).scored for part in (found.cls, view)]
+    return np.concatenate([np.sqrt(USUAL_WEIGHT) * halves[0], np.sqrt(1 - USUAL_WEIGHT) * halves[1]], axis=1)
 
 
 def _difference(first: NDArray[np.floating], second: NDArray[np.floating]) -> float:
