@@ -16,10 +16,11 @@ check: $(STAMP)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/lint-imports --no-logo
 
 bench: $(STAMP)
-	$(BIN)/python -m benchmarks.training_speed --short
-	$(BIN)/python -m benchmarks.encoding_speed --encoders mini --rounds 3 --out benchmarks/results/encoding-speed-short.json
+	$(BIN)/python -m experiments.training_speed --short
+	$(BIN)/python -m experiments.encoding_speed --encoders mini --rounds 3 --out experiments/results/encoding-speed-short.json
 
 format: $(STAMP)
 	$(BIN)/ruff check --fix .

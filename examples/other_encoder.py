@@ -23,7 +23,7 @@ from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.pipeline import make_pipeline, make_union
 
 import selfguide
-from selfguide.demo import demo_sentences
+from selfguide.data.resources import demo_sentences
 
 DIMENSIONS = 128
 

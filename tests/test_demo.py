@@ -12,7 +12,7 @@ from sentence_transformers import SentenceTransformer
 
 import selfguide
 from selfguide import demo
-from selfguide.encoders import layer_zero_parameters, load_encoder
+from selfguide.models.encoders import layer_zero_parameters, load_encoder
 
 
 def test_the_sentences_are_many_different_and_of_sentence_length() -> None:

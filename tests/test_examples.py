@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import Outcome
 
 import selfguide
+from toys import Outcome
 
 ROOT = Path(__file__).parent.parent
 

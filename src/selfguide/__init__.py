@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from selfguide.comparison.compare import compare
-    from selfguide.encoders import load, load_encoder
-    from selfguide.encoding import encode
+    from selfguide.engine.encode import encode
     from selfguide.errors import SelfguideError
     from selfguide.evaluation.evaluate import evaluate
     from selfguide.methods.self_guided import SelfGuidedLoss
-    from selfguide.runs import train
+    from selfguide.models.encoders import load, load_encoder
+    from selfguide.runs.run import train
     from selfguide.studies.run import study
 
 __version__ = "0.1.0"
@@ -40,12 +40,12 @@ _WHERE = {
     "SelfGuidedLoss": "selfguide.methods.self_guided",
     "SelfguideError": "selfguide.errors",
     "compare": "selfguide.comparison.compare",
-    "encode": "selfguide.encoding",
+    "encode": "selfguide.engine.encode",
     "evaluate": "selfguide.evaluation.evaluate",
-    "load": "selfguide.encoders",
-    "load_encoder": "selfguide.encoders",
+    "load": "selfguide.models.encoders",
+    "load_encoder": "selfguide.models.encoders",
     "study": "selfguide.studies.run",
-    "train": "selfguide.runs",
+    "train": "selfguide.runs.run",
 }
 
 

@@ -10,19 +10,19 @@ test half is what the table shows.
 from __future__ import annotations
 
 import time
-from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from scipy.stats import spearmanr
 
-from selfguide.configuration import RunConfig
-from selfguide.encoders import load_encoder
-from selfguide.encoding import cosine, encode
-from selfguide.reporting import Reporter
-from selfguide.runs import run, train
-from selfguide.text.pairs import Pairs, read_pairs
+from selfguide.data.pairs import Pairs
+from selfguide.data.resources import demo_file, demo_pairs, demo_sentences
+from selfguide.engine.encode import cosine, encode
+from selfguide.models.encoders import load_encoder
+from selfguide.progress import Reporter
+from selfguide.runs.run import run, train
+from selfguide.training.configuration import RunConfig
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -38,21 +38,6 @@ QUERIES = (
 
 # How the row of our own method is named: nobody should look for it in the papers.
 FUSED = "fused: tuned [CLS] and layer 0 (ours, not in the papers)"
-
-
-def demo_file(name: str) -> Path:
-    """A file of the embedded demonstration data."""
-    return Path(str(resources.files("selfguide"))) / "resources" / "demo" / name
-
-
-def demo_sentences() -> list[str]:
-    """The embedded sentences."""
-    return demo_file("sentences.txt").read_text(encoding="utf-8").splitlines()
-
-
-def demo_pairs(split: str) -> Pairs:
-    """The embedded graded pairs: ``"dev"`` or ``"test"``."""
-    return read_pairs(demo_file(f"pairs-{split}.tsv"))
 
 
 def spearman(encoder: SentenceTransformer, pairs: Pairs) -> float:

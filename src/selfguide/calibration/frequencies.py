@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from sentence_transformers.sentence_transformer.modules import WordWeights
     from tokenizers import Tokenizer
 
-    from selfguide.reporting import Reporter
+    from selfguide.progress import Reporter
 
 SOURCES = ("table", "text", "both")
 PRIOR_TOKENS = 100_000.0

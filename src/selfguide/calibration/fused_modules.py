@@ -24,8 +24,8 @@ from torch import nn
 
 from selfguide.calibration.parted_statistics import STATISTICS_FILE, Statistics, TextStatistics
 from selfguide.calibration.statistics import LinearMap
-from selfguide.encoders import with_pooling
 from selfguide.errors import SelfguideError
+from selfguide.models.encoders import with_pooling
 
 
 def two_views(encoder: SentenceTransformer, layer: int, words: WordWeights) -> SentenceTransformer:

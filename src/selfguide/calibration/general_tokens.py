@@ -24,8 +24,8 @@ from selfguide.calibration.frequencies import Vocabulary, table_probabilities
 from selfguide.calibration.parted_statistics import Statistics
 from selfguide.calibration.statistics import SENTENCES_A_DIMENSION, Moments
 from selfguide.calibration.token_statistics import layer_states
-from selfguide.encoders import backbone, depth, input_names
-from selfguide.views import model_inputs, parse_layers
+from selfguide.models.encoders import backbone, depth, input_names
+from selfguide.models.layers import model_inputs, parse_layers
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

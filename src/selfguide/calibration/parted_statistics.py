@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from sentence_transformers import SentenceTransformer
 
-    from selfguide.reporting import Reporter
+    from selfguide.progress import Reporter
 
 STATISTICS_FILE = "calibration.safetensors"
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
     from sentence_transformers.base.modules import Dense
 
-    from selfguide.reporting import Reporter
+    from selfguide.progress import Reporter
 
 # Below so many sentences for each number of the vector a covariance is more noise than not, and is shrunk.
 SENTENCES_A_DIMENSION = 10

@@ -22,10 +22,10 @@ import numpy as np
 import torch
 
 from selfguide.calibration.parted_statistics import Statistics
-from selfguide.encoders import backbone, depth, input_names
-from selfguide.encoding import token_batches
+from selfguide.engine.encode import token_batches
 from selfguide.errors import SelfguideError
-from selfguide.views import hidden_states, model_inputs, parse_layers
+from selfguide.models.encoders import backbone, depth, input_names
+from selfguide.models.layers import hidden_states, model_inputs, parse_layers
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     from selfguide.calibration.frequencies import Vocabulary
     from selfguide.calibration.statistics import LinearMap
-    from selfguide.reporting import Reporter
+    from selfguide.progress import Reporter
 
 States = Callable[[dict[str, "Tensor"]], "Tensor"]
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from selfguide.evaluation.metrics import spearman
+from selfguide.correlation import spearman
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -38,10 +38,10 @@ def calibrate(
 
         selfguide calibrate notes-fused tickets.csv --column body --fresh --output tickets-fused
     """
-    from selfguide.calibration import refit as calibration
-    from selfguide.encoders import quiet_libraries
-    from selfguide.reporting import Reporter
-    from selfguide.text import Sentences, TextOptions
+    from selfguide.data import Sentences, TextOptions
+    from selfguide.models.encoders import quiet_libraries
+    from selfguide.progress import Reporter
+    from selfguide.runs import calibrate as calibration
 
     cleaning = TextOptions(column=column, field=field, on_bad_utf8="replace" if replace_bad_utf8 else "error")
     reporter = Reporter(quiet=quiet)

@@ -14,7 +14,7 @@ from selfguide.errors import UsageError
 
 if TYPE_CHECKING:
     from selfguide.comparison.compare import Comparison
-    from selfguide.reporting import Reporter
+    from selfguide.progress import Reporter
 
 _SCORING, _TEXT, _RUN = "Scoring", "Text", "Run"
 
@@ -89,7 +89,7 @@ def compare(
 
         selfguide compare --from comparison --baseline mean
     """
-    from selfguide.reporting import Reporter
+    from selfguide.progress import Reporter
 
     reporter = Reporter(quiet=quiet)
     if from_ is not None:
@@ -102,8 +102,8 @@ def compare(
     from selfguide.comparison.compare import compare as run
     from selfguide.comparison.specs import parse_specs
     from selfguide.comparison.texts import Places, text_of_sources
+    from selfguide.data import TextOptions
     from selfguide.evaluation.protocol import Protocol
-    from selfguide.text import TextOptions
 
     protocol = Protocol(similarity, aggregation, text_form, bootstrap)  # type: ignore[arg-type]
     parse_specs(methods, set_ or (), device=device)  # a wrong name is said before any text is looked for

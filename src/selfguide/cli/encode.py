@@ -61,9 +61,9 @@ def encode(
 
         cat notes.txt | selfguide encode - > notes.jsonl
     """
-    from selfguide.backends import check_backend
-    from selfguide.reporting import Reporter
-    from selfguide.text import Sentences, TextOptions
+    from selfguide.data import Sentences, TextOptions
+    from selfguide.engine.backends import check_backend
+    from selfguide.progress import Reporter
 
     check_backend(backend)
     cleaning = TextOptions(
@@ -76,8 +76,8 @@ def encode(
     )
     sentences = Sentences(text, cleaning)
 
-    from selfguide.encoders import load_encoder
-    from selfguide.encoding import encode_to_file
+    from selfguide.engine.encode import encode_to_file
+    from selfguide.models.encoders import load_encoder
 
     reporter = Reporter(quiet=quiet)
     model = load_encoder(encoder, pooling, layer, max_length, None if device == "auto" else device)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from selfguide.evaluation.protocol import Protocol
     from selfguide.evaluation.results import Evaluation
     from selfguide.evaluation.rows import TaskData
-    from selfguide.reporting import Reporter
+    from selfguide.progress import Reporter
 
 
 def evaluate(
@@ -84,7 +84,7 @@ def evaluate(
     """
     from selfguide.evaluation.evaluate import load_tasks, score_all
     from selfguide.evaluation.protocol import Protocol
-    from selfguide.reporting import Reporter
+    from selfguide.progress import Reporter
 
     reporter = Reporter(quiet=quiet)
     protocol = Protocol(similarity, aggregation, text, bootstrap, seed=seed)  # type: ignore[arg-type]

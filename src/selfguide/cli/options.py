@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from selfguide.errors import UsageError
-from selfguide.settings import parse_value
+from selfguide.options import parse_value
 
 Encoder = Annotated[
     str, typer.Option("--encoder", "-e", help="mini (inside the package), a folder, or a hub name.", show_default=True)

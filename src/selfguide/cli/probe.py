@@ -13,7 +13,7 @@ from selfguide.errors import SelfguideError, UsageError
 if TYPE_CHECKING:
     from selfguide.evaluation.probe import ProbeResult
     from selfguide.evaluation.rows import TaskData
-    from selfguide.reporting import Reporter
+    from selfguide.progress import Reporter
 
 
 def probe(
@@ -52,16 +52,16 @@ def probe(
 
         selfguide probe notes-encoder --pairs pairs.tsv --poolings cls,mean
     """
-    from selfguide.reporting import Reporter
+    from selfguide.progress import Reporter
 
     reporter = Reporter(quiet=quiet)
     # What cannot be written is said before minutes are spent on computing it.
     _check_outputs(plot, json_file)
     rows = _data(task, data, pairs, reporter)
 
-    from selfguide.encoders import load_encoder
     from selfguide.evaluation.probe import check_poolings
     from selfguide.evaluation.probe import probe as run_probe
+    from selfguide.models.encoders import load_encoder
 
     ways = check_poolings([word.strip() for word in poolings.split(",") if word.strip()])
     model = load_encoder(encoder, device=None if device == "auto" else device)

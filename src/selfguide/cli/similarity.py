@@ -42,8 +42,8 @@ def similarity(
         raise UsageError("Give two sentences, or --pairs FILE.")
 
     if pairs is None:
-        from selfguide.encoders import load_encoder
-        from selfguide.encoding import cosine, encode
+        from selfguide.engine.encode import cosine, encode
+        from selfguide.models.encoders import load_encoder
 
         vectors = encode(
             load_encoder(encoder, pooling, device=None if device == "auto" else device), [str(first), str(second)]
@@ -51,12 +51,12 @@ def similarity(
         typer.echo(f"{float(cosine(vectors[0], vectors[1])):.4f}")
         return
 
-    from selfguide.text.pairs import read_unscored_pairs
+    from selfguide.data.pairs import read_unscored_pairs
 
     graded = read_unscored_pairs(pairs)
 
-    from selfguide.encoders import load_encoder
-    from selfguide.encoding import cosine, encode
+    from selfguide.engine.encode import cosine, encode
+    from selfguide.models.encoders import load_encoder
 
     model = load_encoder(encoder, pooling, device=None if device == "auto" else device)
     cosines = cosine(encode(model, graded.first), encode(model, graded.second))

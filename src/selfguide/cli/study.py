@@ -12,7 +12,7 @@ from selfguide.cli import options as shared
 from selfguide.cli.compare import command_typed, seeds_named
 
 if TYPE_CHECKING:
-    from selfguide.reporting import Reporter
+    from selfguide.progress import Reporter
     from selfguide.studies.files import StudyResult
 
 
@@ -81,7 +81,7 @@ def study(
     from selfguide.studies.registry import entry
 
     entry(name)  # a wrong name is said before anything is imported
-    from selfguide.reporting import Reporter
+    from selfguide.progress import Reporter
     from selfguide.studies.run import study as run
 
     reporter = Reporter(quiet=quiet)

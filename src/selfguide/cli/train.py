@@ -11,10 +11,10 @@ import typer
 
 from selfguide.cli import options as shared
 from selfguide.errors import UsageError
-from selfguide.settings import TrainingSettings
+from selfguide.training.settings import TrainingSettings
 
 if TYPE_CHECKING:
-    from selfguide.configuration import RunConfig, RunRecord
+    from selfguide.training.configuration import RunConfig, RunRecord
 
 _TEXT, _TRAINING, _RUN = "Text", "Training (empty: the method's default)", "Run"
 
@@ -111,10 +111,10 @@ def train(
 
     registry.entry(method)
 
-    from selfguide.configuration import RunConfig
-    from selfguide.reporting import Reporter, is_main_process
-    from selfguide.run_folder import stored_config
-    from selfguide.runs import run
+    from selfguide.progress import Reporter, is_main_process
+    from selfguide.runs.folder import stored_config
+    from selfguide.runs.run import run
+    from selfguide.training.configuration import RunConfig
 
     base = RunConfig(text=())
     if config is not None:

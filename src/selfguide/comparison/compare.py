@@ -26,11 +26,11 @@ from selfguide.comparison.texts import (
     write_sentences,
 )
 from selfguide.comparison.worker import DEV, ENCODER, ROWS, TEXT, Job, Rows
+from selfguide.data import TextOptions
 from selfguide.errors import InterruptedRun, UsageError
 from selfguide.evaluation.evaluate import load_tasks
 from selfguide.evaluation.protocol import Protocol
-from selfguide.reporting import Reporter
-from selfguide.text import TextOptions
+from selfguide.progress import Reporter
 
 if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
@@ -175,9 +175,9 @@ def _prepared(
     reporter: Reporter,
 ) -> Setting:
     """Put what all cells need into the work folder, and say what it is."""
-    from selfguide.encoders import load_encoder, quiet_libraries
     from selfguide.evaluation.embedder import model_digest
-    from selfguide.runs import GIVEN_ENCODER
+    from selfguide.models.encoders import load_encoder, quiet_libraries
+    from selfguide.runs.run import GIVEN_ENCODER
 
     with quiet_libraries():
         model = load_encoder(encoder, device=None if device == "auto" else device)

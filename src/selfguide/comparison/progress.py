@@ -8,7 +8,7 @@ from statistics import mean
 from typing import TYPE_CHECKING
 
 from selfguide.comparison.cells import Cell, CellRecord
-from selfguide.reporting import Reporter
+from selfguide.progress import Reporter
 
 if TYPE_CHECKING:
     from rich.progress import Progress

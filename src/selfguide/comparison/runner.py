@@ -21,7 +21,7 @@ from selfguide.comparison.cells import CellFolder, CellRecord
 from selfguide.comparison.child import DONE
 from selfguide.comparison.worker import Job, run_cell
 from selfguide.errors import UsageError
-from selfguide.reporting import Reporter
+from selfguide.progress import Reporter
 
 _THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "RAYON_NUM_THREADS")
 _GRACE = 10.0  # seconds that a stopped process has to clean up after itself

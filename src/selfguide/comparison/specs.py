@@ -17,7 +17,10 @@ from selfguide.comparison import grammar
 from selfguide.comparison.grammar import Change
 from selfguide.errors import UsageError
 from selfguide.methods import registry
-from selfguide.settings import TrainingSettings, parse_value
+from selfguide.options import parse_value
+from selfguide.runs.resolution import resolved
+from selfguide.training.configuration import RunConfig
+from selfguide.training.settings import TrainingSettings
 
 KEEP = "keep"
 _DRAWS_WITHOUT_TUNING = ("bow", "flow")
@@ -169,10 +172,8 @@ def _can_keep(method: str, options: dict[str, Any]) -> bool:
 
 def _checked(stage: Stage) -> Stage:
     """The stage with every default written out, once the method has looked at its options."""
-    from selfguide.configuration import RunConfig
-
     registry.make(stage.method, stage.options).check()
-    full = RunConfig(text=(), method=stage.method, options=stage.options, training=stage.training).resolved()
+    full = resolved(RunConfig(text=(), method=stage.method, options=stage.options, training=stage.training))
     training = {name: value for name, value in full.training.items() if name != "seed"}
     return replace(stage, options=full.options, training=training)
 

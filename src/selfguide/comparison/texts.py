@@ -11,13 +11,13 @@ from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
 
+from selfguide.data import Sentences, TextOptions, open_text
 from selfguide.errors import SelfguideError, UsageError
 from selfguide.evaluation.data import data_folder, find_data, own_pairs
 from selfguide.evaluation.rows import TaskData, TextForm
 from selfguide.evaluation.tasks import TASKS, Part, Task
 from selfguide.evaluation.tasks import tasks as named_tasks
-from selfguide.reporting import Reporter
-from selfguide.text import Sentences, TextOptions, open_text
+from selfguide.progress import Reporter
 
 OF_A_TASK = "data:"
 AnyText = str | Path | Iterable[str] | Iterable[Path] | Sentences

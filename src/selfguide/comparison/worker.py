@@ -17,7 +17,7 @@ from selfguide.comparison.texts import read_sentences
 from selfguide.errors import InterruptedRun, SelfguideError
 from selfguide.evaluation.protocol import Protocol
 from selfguide.evaluation.rows import TaskData
-from selfguide.reporting import Reporter
+from selfguide.progress import Reporter
 
 if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
@@ -146,9 +146,9 @@ def _scored(job: Job, reporter: Reporter) -> CellRecord:
 
 def _trained(job: Job, before: Begun | None, reporter: Reporter) -> tuple[SentenceTransformer, int]:
     """The encoder after the last stage, and the steps of all stages."""
-    from selfguide.configuration import RunConfig
-    from selfguide.encoders import load, load_encoder
-    from selfguide.runs import GIVEN_ENCODER, run
+    from selfguide.models.encoders import load, load_encoder
+    from selfguide.runs.run import GIVEN_ENCODER, run
+    from selfguide.training.configuration import RunConfig
 
     encoder: SentenceTransformer | None = None
     device = None if job.device == "auto" else job.device

@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
 
+from selfguide.data.pairs import read_pairs
+from selfguide.data.streams import COMPRESSIONS
 from selfguide.errors import SelfguideError
 from selfguide.evaluation.hub import COPIES, Copy, read_copy
 from selfguide.evaluation.layouts import (
@@ -30,8 +32,6 @@ from selfguide.evaluation.layouts import (
 )
 from selfguide.evaluation.rows import Rows, TaskData, TextForm
 from selfguide.evaluation.tasks import Kind, Part, Task
-from selfguide.text.pairs import read_pairs
-from selfguide.text.streams import COMPRESSIONS
 
 VARIABLE = "SELFGUIDE_DATA"
 _FORMS: dict[TextForm, str] = {"raw": "as released", "senteval": "as SentEval tokenises it"}

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from selfguide.errors import SelfguideError, UsageError
-from selfguide.reporting import Reporter
+from selfguide.progress import Reporter
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -140,8 +140,8 @@ def pooled_embedders(
     reporter: Reporter | None = None,
 ) -> list[Embedder]:
     """An embedder for each of several poolings of one encoder; every sentence goes through the Transformer once."""
-    from selfguide.encoders import load_encoder, with_pooling
     from selfguide.evaluation.shared_pass import SharedPass
+    from selfguide.models.encoders import load_encoder, with_pooling
 
     model = load_encoder(encoder, device=device)
     shared = SharedPass(model, poolings, batch_size)
@@ -194,8 +194,8 @@ def _of_sentence_transformer(
     name: str | None,
     reporter: Reporter,
 ) -> Embedder:
-    from selfguide.encoders import load_encoder
-    from selfguide.encoding import sentence_vectors
+    from selfguide.engine.encode import sentence_vectors
+    from selfguide.models.encoders import load_encoder
 
     model = load_encoder(encoder, pooling, layer, device=device)
     called = name or (Path(encoder).name if isinstance(encoder, str | Path) else "encoder")
@@ -211,7 +211,7 @@ def _of_sentence_transformer(
 
 def model_digest(model: SentenceTransformer) -> str:
     """A short hash of everything that decides a model's vectors: weights, modules, length limit, vocabulary."""
-    from selfguide.backends import digest
+    from selfguide.engine import digest
 
     return digest.model_digest(model)
 

@@ -17,7 +17,7 @@ from selfguide.evaluation.significance import PairedResult, paired_test
 from selfguide.evaluation.sts import pair_similarities, score_pairs
 from selfguide.evaluation.tasks import tasks as named_tasks
 from selfguide.evaluation.transfer import score_transfer
-from selfguide.reporting import Reporter
+from selfguide.progress import Reporter
 from selfguide.versions import versions
 
 # What a kind of task does not depend on is left out of the protocol that is written beside its score.

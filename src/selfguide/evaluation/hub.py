@@ -13,11 +13,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from selfguide.data.messages import first_line
 from selfguide.errors import SelfguideError
 from selfguide.evaluation.layouts import ReadPart, Record, checked_rows
 from selfguide.evaluation.rows import TextForm
 from selfguide.evaluation.tasks import Task
-from selfguide.text.wording import first_line
 
 _TIMEOUT_S = 10
 

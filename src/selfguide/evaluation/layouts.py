@@ -11,13 +11,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
+from selfguide.data.messages import shortened
+from selfguide.data.pairs import read_pairs
+from selfguide.data.sources import byte_source, require_file
+from selfguide.data.streams import TextLines
 from selfguide.errors import SelfguideError
 from selfguide.evaluation.rows import Rows, TextForm
 from selfguide.evaluation.tasks import Task
-from selfguide.text.pairs import read_pairs
-from selfguide.text.sources import byte_source, require_file
-from selfguide.text.streams import TextLines
-from selfguide.text.wording import shortened
 
 _TREC = ("ABBR", "DESC", "ENTY", "HUM", "LOC", "NUM")
 _BINARY = ("0", "1")

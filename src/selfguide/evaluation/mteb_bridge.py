@@ -20,9 +20,9 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 import torch
 
-from selfguide.encoders import load_encoder
 from selfguide.errors import SelfguideError, UsageError
-from selfguide.reporting import Reporter
+from selfguide.models.encoders import load_encoder
+from selfguide.progress import Reporter
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -20,12 +20,12 @@ import numpy as np
 import torch
 from scipy.stats import spearmanr
 
-from selfguide.encoders import backbone, input_names, load_encoder
 from selfguide.errors import SelfguideError, UsageError
 from selfguide.evaluation.rows import TaskData
-from selfguide.reporting import Reporter
+from selfguide.models.encoders import backbone, input_names, load_encoder
+from selfguide.models.layers import hidden_states, model_inputs, pool
+from selfguide.progress import Reporter
 from selfguide.versions import versions
-from selfguide.views import hidden_states, model_inputs, pool
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
-from selfguide.encoders import POOLINGS, TWO_LAYERS, backbone, input_names
-from selfguide.encoding import token_batches
+from selfguide.engine.encode import token_batches
 from selfguide.errors import UsageError
-from selfguide.views import hidden_states, model_inputs, pool
+from selfguide.models.encoders import POOLINGS, TWO_LAYERS, backbone, input_names
+from selfguide.models.layers import hidden_states, model_inputs, pool
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -62,7 +62,7 @@ class SharedPass:
 
 
 def _pooled(states: Sequence[Tensor], mask: Tensor, pooling: str) -> Tensor:
-    """A pooling as :func:`selfguide.encoders.with_pooling` builds it of stock modules."""
+    """A pooling as :func:`selfguide.models.encoders.with_pooling` builds it of stock modules."""
     if pooling not in TWO_LAYERS:
         return pool(states[-1], mask, pooling)
     first, second = TWO_LAYERS[pooling]

@@ -8,17 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
+from selfguide.correlation import ranks, spearman
 from selfguide.errors import UsageError
-from selfguide.evaluation.metrics import (
-    Floats,
-    draws,
-    grouped,
-    percentile_interval,
-    ranks,
-    spearman,
-    spearman_resampled,
-    weights,
-)
+from selfguide.evaluation.metrics import Floats, draws, grouped, percentile_interval, spearman_resampled, weights
 from selfguide.evaluation.protocol import Aggregation
 
 _PAIRS_AT_ONCE = 2_000_000

@@ -7,16 +7,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from selfguide.correlation import pearson, spearman
 from selfguide.errors import SelfguideError, UsageError
-from selfguide.evaluation.metrics import (
-    Floats,
-    aggregate,
-    binary_scores,
-    bootstrap_interval,
-    pearson,
-    similarities,
-    spearman,
-)
+from selfguide.evaluation.metrics import Floats, aggregate, binary_scores, bootstrap_interval, similarities
 from selfguide.evaluation.protocol import AGGREGATIONS, SIMILARITIES, Aggregation, Protocol, Scored, Similarity
 from selfguide.evaluation.rows import TaskData
 

@@ -8,8 +8,8 @@ from dataclasses import asdict, fields, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from selfguide.errors import UsageError
-from selfguide.settings import TrainingSettings
-from selfguide.training import FitContext, Optimisers, TrainingOutcome, fine_tune
+from selfguide.training.settings import TrainingSettings
+from selfguide.training.trainer import FitContext, Optimisers, TrainingOutcome, fine_tune
 
 if TYPE_CHECKING:
     from datasets import Dataset

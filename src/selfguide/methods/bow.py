@@ -28,8 +28,8 @@ from tokenizers import Tokenizer
 from selfguide.calibration.frequencies import Vocabulary, check_source, sif_weights
 from selfguide.errors import SelfguideError, UsageError
 from selfguide.methods.base import Method
-from selfguide.settings import require_types
-from selfguide.training import FitContext, TrainingOutcome
+from selfguide.options import require_types
+from selfguide.training.trainer import FitContext, TrainingOutcome
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -1,7 +1,7 @@
 """Back-translation contrast: a sentence and what it becomes on the way through another language mean the same.
 
-Each sentence s_i is translated and translated back beforehand (:mod:`selfguide.parts.back_translation`): t_i. With x the vectors
-of both through a head f (Linear, ReLU, Linear; dropped after training), and φ(u, v) = exp(cos(u, v) / τ):
+Each sentence s_i is translated and translated back beforehand (:mod:`selfguide.augment.back_translation`): t_i. With x the
+vectors of both through a head f (Linear, ReLU, Linear; dropped after training), and φ(u, v) = exp(cos(u, v) / τ):
 
     nt-xent  NT-Xent over the batch's 2N vectors:   mean over m of −log φ(x_m, x_μ(m)) / Σ_{n≠m} φ(x_m, x_n)
     moco     q_i of s_i by the encoder, k_i of t_i by its running average, and a queue of the keys of past batches:
@@ -28,16 +28,18 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from selfguide import losses
-from selfguide.encoders import POOLINGS, backbone, freeze_unused, with_pooling
+from selfguide.augment.back_translation import NOT_GIVEN, TranslationSource, check_source
+from selfguide.augment.dropout import OWN, check_dropout, set_dropout
+from selfguide.augment.encoding import Features, embed, stacked
 from selfguide.errors import UsageError
+from selfguide.losses import functional as losses
+from selfguide.losses.base import HeadedLoss, single
+from selfguide.losses.queue import KeyQueue, follow, momentum_contrast
 from selfguide.methods.base import TuningMethod
-from selfguide.parts.augmented_encoding import Features, embed, stacked
-from selfguide.parts.back_translation import NOT_GIVEN, TranslationSource, check_source, translated_dataset
-from selfguide.parts.dropout import OWN, check_dropout, set_dropout
-from selfguide.parts.headed_loss import HeadedLoss, single
-from selfguide.parts.queue import KeyQueue, follow, momentum_contrast
-from selfguide.settings import TrainingSettings, require_types
+from selfguide.models.encoders import POOLINGS, backbone, freeze_unused, with_pooling
+from selfguide.options import require_types
+from selfguide.training.settings import TrainingSettings
+from selfguide.training.translated_text import translated_dataset
 
 if TYPE_CHECKING:
     from datasets import Dataset

@@ -1,7 +1,7 @@
 """CLEAR: contrast of two rewritten copies of each sentence, beside masked-language modelling.
 
 Each sentence is rewritten twice, each copy in a way of its own: tokens deleted, spans deleted, spans reordered, or tokens
-replaced by synonyms (:mod:`selfguide.parts.word_augmentations`). The [CLS] vectors of the copies go through a head g (Linear,
+replaced by synonyms (:mod:`selfguide.augment.words`). The [CLS] vectors of the copies go through a head g (Linear,
 ReLU, Linear) and NT-Xent over all 2N of them pulls the copies of a sentence together. A third copy with 15 % of its tokens
 hidden keeps the encoder a language model:
 
@@ -11,8 +11,8 @@ hidden keeps the encoder a language model:
 All three copies go through the encoder in one pass. Both heads are dropped after training.
 
 Differences from the paper, which pre-trains a BERT from scratch on large text: an existing encoder is tuned. So the
-language-model head starts anew (:mod:`selfguide.parts.masked_language`), and [MASK] stands for deleted tokens where the paper has
-a token [DEL] of its own, which an existing vocabulary lacks. Synonyms are neighbours in the encoder's own input embeddings,
+language-model head starts anew (:mod:`selfguide.losses.masked_language`), and [MASK] stands for deleted tokens where the paper
+has a token [DEL] of its own, which an existing vocabulary lacks. Synonyms are neighbours in the encoder's own input embeddings,
 or those of a file. Short sentences lose at most the share of tokens that five spans of 5 % make.
 
 Reference: Wu et al., CLEAR: Contrastive Learning for Sentence Representation, 2020 (arXiv:2012.15466).
@@ -28,16 +28,10 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from selfguide import losses
-from selfguide.encoders import backbone, freeze_unused, with_pooling
-from selfguide.errors import SelfguideError, UsageError
-from selfguide.methods.base import TuningMethod
-from selfguide.parts.augmentations import frame_ids
-from selfguide.parts.augmented_encoding import embed, from_ids
-from selfguide.parts.dropout import OWN, check_dropout, set_dropout
-from selfguide.parts.headed_loss import HeadedLoss, single
-from selfguide.parts.masked_language import MaskedLanguageHead, mask_tokens, masked_language_loss
-from selfguide.parts.word_augmentations import (
+from selfguide.augment.dropout import OWN, check_dropout, set_dropout
+from selfguide.augment.embeddings import frame_ids
+from selfguide.augment.encoding import embed, from_ids
+from selfguide.augment.words import (
     EmbeddingNeighbours,
     Rewriting,
     chain,
@@ -47,7 +41,14 @@ from selfguide.parts.word_augmentations import (
     reorder,
     substitute,
 )
-from selfguide.settings import TrainingSettings, require_types
+from selfguide.errors import SelfguideError, UsageError
+from selfguide.losses import functional as losses
+from selfguide.losses.base import HeadedLoss, single
+from selfguide.losses.masked_language import MaskedLanguageHead, mask_tokens, masked_language_loss
+from selfguide.methods.base import TuningMethod
+from selfguide.models.encoders import backbone, freeze_unused, with_pooling
+from selfguide.options import require_types
+from selfguide.training.settings import TrainingSettings
 
 if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer

@@ -1,7 +1,7 @@
 """ConSERT without labels: two augmented copies of each sentence, changed at the embedding layer.
 
 The embedding layer turns a sentence into a matrix, one row for each token. Two copies of the matrix are changed in cheap
-ways (tokens shuffled, tokens or dimensions set to zero; :mod:`selfguide.parts.augmentations`), the Transformer reads both, and
+ways (tokens shuffled, tokens or dimensions set to zero; :mod:`selfguide.augment.embeddings`), the Transformer reads both, and
 the mean over the last layer's tokens gives r_i and r'_i. NT-Xent over all 2N vectors x_1 … x_2N of the batch pulls the two
 copies together and pushes all others away:
 
@@ -21,10 +21,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from selfguide.encoders import with_pooling
+from selfguide.losses.consert import CITATION, ConsertLoss, ConsertOptions, consert_loss
 from selfguide.methods.base import TuningMethod
-from selfguide.parts.consert_loss import CITATION, ConsertLoss, ConsertOptions, consert_loss
-from selfguide.settings import TrainingSettings
+from selfguide.models.encoders import with_pooling
+from selfguide.training.settings import TrainingSettings
 
 if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer

@@ -2,8 +2,8 @@
 
 Three ways to use labelled pairs (premise, hypothesis, label) beside unlabelled text:
 
-    consert-joint         on the pairs:  L_ce + α L_con                                  (:mod:`selfguide.parts.joint_loss`)
-    consert-sup-unsup     on the pairs:  L_ce;            then on the text: L_con        (:mod:`selfguide.parts.consert_loss`)
+    consert-joint         on the pairs:  L_ce + α L_con                                  (:mod:`selfguide.losses.joint`)
+    consert-sup-unsup     on the pairs:  L_ce;            then on the text: L_con        (:mod:`selfguide.losses.consert`)
     consert-joint-unsup   on the pairs:  L_ce + α L_con;  then on the text: L_con
 
 L_ce is the cross-entropy of softmax(W (u, v, |u − v|)), with u and v the means of the last layer's tokens; L_con is NT-Xent
@@ -27,17 +27,17 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from selfguide.encoders import freeze_layer_zero, with_pooling
+from selfguide.augment.dropout import OWN
+from selfguide.data.nli import NO_FILE, check_option, read_nli
 from selfguide.errors import UsageError
+from selfguide.losses.consert import CITATION, ConsertLoss, ConsertOptions, consert_loss
+from selfguide.losses.joint import JointLoss, check_copy, check_numbers
+from selfguide.losses.nli import PairLoss
 from selfguide.methods.base import TuningMethod
-from selfguide.parts.consert_loss import CITATION, ConsertLoss, ConsertOptions, consert_loss
-from selfguide.parts.dropout import OWN
-from selfguide.parts.joint_loss import JointLoss, check_copy, check_numbers
-from selfguide.parts.nli import NO_FILE, check_option, read_nli
-from selfguide.parts.nli_loss import PairLoss
-from selfguide.parts.stages import after_stage, earlier_stage
-from selfguide.settings import TrainingSettings
-from selfguide.training import FitContext, TrainingOutcome, fine_tune
+from selfguide.models.encoders import freeze_layer_zero, with_pooling
+from selfguide.training.settings import TrainingSettings
+from selfguide.training.stages import after_stage, earlier_stage
+from selfguide.training.trainer import FitContext, TrainingOutcome, fine_tune
 
 if TYPE_CHECKING:
     from datasets import Dataset

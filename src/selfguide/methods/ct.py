@@ -32,14 +32,15 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from selfguide.encoders import POOLINGS, backbone, freeze_unused, with_pooling
+from selfguide.augment.dropout import OWN, check_dropout, set_dropout
+from selfguide.augment.encoding import Features, embed
 from selfguide.errors import UsageError
+from selfguide.losses.base import HeadedLoss, single
 from selfguide.methods.base import TuningMethod
-from selfguide.parts.augmented_encoding import Features, embed
-from selfguide.parts.dropout import OWN, check_dropout, set_dropout
-from selfguide.parts.headed_loss import HeadedLoss, single
-from selfguide.settings import TrainingSettings, require_types
-from selfguide.training import Optimisers
+from selfguide.models.encoders import POOLINGS, backbone, freeze_unused, with_pooling
+from selfguide.options import require_types
+from selfguide.training.settings import TrainingSettings
+from selfguide.training.trainer import Optimisers
 
 if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer

@@ -8,7 +8,7 @@ draws from N(0, I), by maximum likelihood:
     sentence vector = z
 
 f is a small Glow: 3 levels of 3 steps (actnorm, mixing, additive coupling with networks of width 32); after each level but
-the last, half of the numbers leave, and z is all of them side by side (:mod:`selfguide.modules.flow`). A vector has no
+the last, half of the numbers leave, and z is all of them side by side (:mod:`selfguide.models.modules.flow`). A vector has no
 spatial side, so nothing is squeezed: it is an image of 1 × 1 pixels with d channels. A width that is odd at some level is
 split unevenly. One epoch, AdamW with betas (0.9, 0.999), a constant rate of 1e-3, batches of 32, gradient norm cut at 1.
 
@@ -47,12 +47,13 @@ from sentence_transformers import SentenceTransformer
 from torch import Tensor, nn
 from transformers import set_seed
 
-from selfguide.encoders import POOLINGS, load_encoder, with_pooling
 from selfguide.errors import SelfguideError, UsageError
 from selfguide.methods.base import Method
-from selfguide.modules.flow import MIXINGS, Flow
-from selfguide.settings import TrainingSettings, require_types
-from selfguide.training import FitContext, TrainingOutcome
+from selfguide.models.encoders import POOLINGS, load_encoder, with_pooling
+from selfguide.models.modules.flow import MIXINGS, Flow
+from selfguide.options import require_types
+from selfguide.training.settings import TrainingSettings
+from selfguide.training.trainer import FitContext, TrainingOutcome
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -44,13 +44,14 @@ from selfguide.calibration.parted_statistics import Statistics, TextStatistics, 
 from selfguide.calibration.statistics import LinearMap, check_shrinkage, whitening_map
 from selfguide.calibration.token_statistics import TokenMeans, measure_tokens
 from selfguide.calibration.weight_choice import best_weight, graded_pairs
-from selfguide.encoders import load_encoder
 from selfguide.errors import UsageError
+from selfguide.losses.dropout_contrast import CITATION
 from selfguide.methods import registry
 from selfguide.methods.base import Method, option_types
-from selfguide.parts.dropout_contrast import CITATION
-from selfguide.settings import TrainingSettings, require_types
-from selfguide.training import FitContext, TrainingOutcome
+from selfguide.models.encoders import load_encoder
+from selfguide.options import require_types
+from selfguide.training.settings import TrainingSettings
+from selfguide.training.trainer import FitContext, TrainingOutcome
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -4,7 +4,7 @@
     v(s) = 1/|s| Σ_{t in s} a / (a + p(t)) · e_t        with ``sif``: frequent words count for less
     v(s) ← v(s) − V Vᵀ v(s)                             with ``remove``: without the n leading directions (SIF's paper: 1)
 
-The vectors come from a file: GloVe, word2vec, fastText (see :mod:`selfguide.parts.word_vectors`). Words are found as
+The vectors come from a file: GloVe, word2vec, fastText (see :mod:`selfguide.models.word_vectors`). Words are found as
 those files were made: contractions are split (do + n't, it + 's), numbers and abbreviations stay whole, marks are
 left out. Words without a vector, and stop words where they are not to count, are zeros: the mean gets shorter and
 keeps its direction.
@@ -36,9 +36,9 @@ from selfguide.calibration.frequencies import Vocabulary, check_source, sif_weig
 from selfguide.calibration.statistics import fit_moments, removal_map
 from selfguide.errors import UsageError
 from selfguide.methods.base import Method
-from selfguide.parts.word_vectors import WordVectors, read_word_vectors
-from selfguide.settings import require_types
-from selfguide.training import FitContext, TrainingOutcome
+from selfguide.models.word_vectors import WordVectors, read_word_vectors
+from selfguide.options import require_types
+from selfguide.training.trainer import FitContext, TrainingOutcome
 
 if TYPE_CHECKING:
     from datasets import Dataset

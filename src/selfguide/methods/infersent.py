@@ -7,7 +7,7 @@ of each dimension over all words is the sentence's vector:
     loss = mean over pairs of −log softmax(g(u, v, |u − v|, u ∘ v))[label]
 
 u and v are the vectors of premise and hypothesis, g is three linear maps one after the other, dropped afterwards
-(:mod:`selfguide.parts.nli_loss`). A sentence begins with <s>, so that none is empty: its vector is zeros unless the file has one.
+(:mod:`selfguide.losses.nli`). A sentence begins with <s>, so that none is empty: its vector is zeros unless the file has one.
 A word without a vector is left out.
 
 The encoder that the run is given is not used, nor is its text trained on. The finished encoder is made of stock modules,
@@ -34,12 +34,13 @@ from sentence_transformers.sentence_transformer.modules import LSTM, Pooling, Wo
 from sentence_transformers.sentence_transformer.modules.tokenizer import WhitespaceTokenizer
 from transformers import set_seed
 
+from selfguide.data.nli import COLUMNS, NO_FILE, check_option, read_nli
 from selfguide.errors import UsageError
+from selfguide.losses.nli import PairLoss
 from selfguide.methods.base import TuningMethod
-from selfguide.parts.nli import COLUMNS, NO_FILE, check_option, read_nli
-from selfguide.parts.nli_loss import PairLoss
-from selfguide.parts.word_vectors import WordVectors, read_word_vectors
-from selfguide.settings import TrainingSettings, require_types
+from selfguide.models.word_vectors import WordVectors, read_word_vectors
+from selfguide.options import require_types
+from selfguide.training.settings import TrainingSettings
 
 if TYPE_CHECKING:
     from datasets import Dataset

@@ -33,14 +33,15 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import CNN, Pooling, WordWeights
 from torch import Tensor, nn
 
+from selfguide.augment.dropout import OWN, check_dropout, set_dropout
+from selfguide.augment.encoding import embed
 from selfguide.calibration.frequencies import Vocabulary
-from selfguide.encoders import backbone, freeze_unused, transformer_of
 from selfguide.errors import UsageError
+from selfguide.losses.base import single
 from selfguide.methods.base import TuningMethod
-from selfguide.parts.augmented_encoding import embed
-from selfguide.parts.dropout import OWN, check_dropout, set_dropout
-from selfguide.parts.headed_loss import single
-from selfguide.settings import TrainingSettings, require_types
+from selfguide.models.encoders import backbone, freeze_unused, transformer_of
+from selfguide.options import require_types
+from selfguide.training.settings import TrainingSettings
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

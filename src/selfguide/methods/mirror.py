@@ -26,16 +26,17 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from selfguide import losses
-from selfguide.encoders import POOLINGS, backbone, freeze_layer_zero, freeze_unused, with_pooling
+from selfguide.augment.dropout import OWN, check_dropout, highest_dropout, set_dropout
+from selfguide.augment.embeddings import frame_ids
+from selfguide.augment.encoding import Features, embed, stacked
+from selfguide.augment.words import mask_span
 from selfguide.errors import UsageError
+from selfguide.losses import functional as losses
+from selfguide.losses.base import HeadedLoss, single
 from selfguide.methods.base import TuningMethod
-from selfguide.parts.augmentations import frame_ids
-from selfguide.parts.augmented_encoding import Features, embed, stacked
-from selfguide.parts.dropout import OWN, check_dropout, highest_dropout, set_dropout
-from selfguide.parts.headed_loss import HeadedLoss, single
-from selfguide.parts.word_augmentations import mask_span
-from selfguide.settings import TrainingSettings, require_types
+from selfguide.models.encoders import POOLINGS, backbone, freeze_layer_zero, freeze_unused, with_pooling
+from selfguide.options import require_types
+from selfguide.training.settings import TrainingSettings
 
 if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer

@@ -21,10 +21,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from selfguide.encoders import load_encoder, with_pooling
 from selfguide.methods.base import Method
-from selfguide.settings import require_types
-from selfguide.training import FitContext, TrainingOutcome
+from selfguide.models.encoders import load_encoder, with_pooling
+from selfguide.options import require_types
+from selfguide.training.trainer import FitContext, TrainingOutcome
 
 if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer

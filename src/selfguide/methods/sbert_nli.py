@@ -5,7 +5,7 @@ a softmax guess the label from both and from the distance in every dimension:
 
     loss = mean over pairs of −log softmax(W (u, v, |u − v|))[label]
 
-One pass over the labelled pairs. W is dropped afterwards (:mod:`selfguide.parts.nli_loss`). The method needs labels, unlike most
+One pass over the labelled pairs. W is dropped afterwards (:mod:`selfguide.losses.nli`). The method needs labels, unlike most
 here: it stands among them for comparison, and as a start for others (``--encoder`` with its folder and any method).
 
 The run's text is not trained on: what is, is the file that ``nli`` names.
@@ -22,12 +22,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from selfguide.encoders import POOLINGS, with_pooling
+from selfguide.data.nli import NO_FILE, check_option, read_nli
 from selfguide.errors import UsageError
+from selfguide.losses.nli import PairLoss
 from selfguide.methods.base import TuningMethod
-from selfguide.parts.nli import NO_FILE, check_option, read_nli
-from selfguide.parts.nli_loss import PairLoss
-from selfguide.settings import TrainingSettings, require_types
+from selfguide.models.encoders import POOLINGS, with_pooling
+from selfguide.options import require_types
+from selfguide.training.settings import TrainingSettings
 
 if TYPE_CHECKING:
     from datasets import Dataset

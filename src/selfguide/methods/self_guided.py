@@ -11,7 +11,7 @@ sentence and pushes it from views of the others, so that what the middle layers 
     loss    = objective + λ ‖θ_F − θ_T‖²                λ: stay_close
 
 The student's embedding layer (layer 0) is frozen. The steps between SG and SG-OPT (opt1, opt2) are in
-:mod:`selfguide.losses`, the loss as a whole in :mod:`selfguide.parts.self_guided_loss`.
+:mod:`selfguide.losses.functional`, the loss as a whole in :mod:`selfguide.losses.self_guided`.
 
 Differences from the authors' released script, all deliberate: the guide stays in evaluation mode (theirs has its dropout
 switched back on), repeated sentences are dropped before training (they would be false negatives; ``--keep-duplicates``
@@ -25,9 +25,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from selfguide.encoders import with_pooling
+from selfguide.losses.self_guided import CITATION, SelfGuidedLoss, SelfGuidedOptions, loss_settings
 from selfguide.methods.base import TuningMethod
-from selfguide.parts.self_guided_loss import CITATION, SelfGuidedLoss, SelfGuidedOptions, loss_settings
+from selfguide.models.encoders import with_pooling
 
 if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer

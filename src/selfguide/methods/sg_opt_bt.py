@@ -2,7 +2,7 @@
 
 The SG-OPT paper finds that SG-OPT and back-translation (BT) complement one another: an ensemble of the two scores higher than
 either. Here one encoder learns from both. With c_i the vector of sentence s_i, c'_i that of its back-translation t_i
-(:mod:`selfguide.parts.back_translation`) and f the projection head of SG-OPT:
+(:mod:`selfguide.augment.back_translation`) and f the projection head of SG-OPT:
 
     loss = SG-OPT(c, h) + w · NT-Xent(f(c), f(c')) + λ ‖θ_F − θ_T‖²        all at SG-OPT's temperature τ
 
@@ -24,14 +24,15 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from selfguide import losses
-from selfguide.encoders import with_pooling
+from selfguide.augment.back_translation import NOT_GIVEN, TranslationSource, check_source
+from selfguide.augment.encoding import Features, embed, stacked
 from selfguide.errors import UsageError
+from selfguide.losses import functional as losses
+from selfguide.losses.base import single
+from selfguide.losses.self_guided import CITATION, SelfGuidedLoss, SelfGuidedOptions, loss_settings
 from selfguide.methods.base import TuningMethod
-from selfguide.parts.augmented_encoding import Features, embed, stacked
-from selfguide.parts.back_translation import NOT_GIVEN, TranslationSource, check_source, translated_dataset
-from selfguide.parts.headed_loss import single
-from selfguide.parts.self_guided_loss import CITATION, SelfGuidedLoss, SelfGuidedOptions, loss_settings
+from selfguide.models.encoders import with_pooling
+from selfguide.training.translated_text import translated_dataset
 
 if TYPE_CHECKING:
     from datasets import Dataset
@@ -70,7 +71,7 @@ class SelfGuidedTranslationLoss(SelfGuidedLoss):
     Args:
         model: the SentenceTransformer to be tuned.
         translation_weight: w.
-        **settings: as of :class:`~selfguide.parts.self_guided_loss.SelfGuidedLoss`.
+        **settings: as of :class:`~selfguide.losses.self_guided.SelfGuidedLoss`.
     """
 
     records_steps = False

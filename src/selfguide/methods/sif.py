@@ -25,11 +25,11 @@ from torch import nn
 
 from selfguide.calibration.frequencies import Vocabulary, check_source, sif_weights, word_weights
 from selfguide.calibration.statistics import check_shrinkage, fit_moments, removal_map, whitening_map
-from selfguide.encoders import load_encoder, with_pooling
 from selfguide.errors import UsageError
 from selfguide.methods.base import Method
-from selfguide.settings import require_types
-from selfguide.training import FitContext, TrainingOutcome
+from selfguide.models.encoders import load_encoder, with_pooling
+from selfguide.options import require_types
+from selfguide.training.trainer import FitContext, TrainingOutcome
 
 CITATION = """\
 @inproceedings{arora-etal-2017-simple,

@@ -7,7 +7,7 @@ them to where they are compared:
     loss = mean over i of −log exp(cos(f(c_i), f(c'_i)) / τ) / Σ_j exp(cos(f(c_i), f(c'_j)) / τ)
 
 Only the first versions are anchors and only the second ones are candidates: N terms of N candidates each, not the 2N of
-NT-Xent. The two passes are one pass over the batch doubled. The loss itself is in :mod:`selfguide.parts.dropout_contrast`.
+NT-Xent. The two passes are one pass over the batch doubled. The loss itself is in :mod:`selfguide.losses.dropout_contrast`.
 
 Differences from the authors' released script: the learning rate climbs over the first tenth of the steps before it falls
 (theirs only falls), and repeated sentences are dropped before training. The published run used one million sentences of
@@ -21,12 +21,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from selfguide.encoders import POOLINGS, with_pooling
+from selfguide.augment.dropout import OWN, check_dropout
 from selfguide.errors import UsageError
+from selfguide.losses.dropout_contrast import CITATION, DropoutContrastLoss
 from selfguide.methods.base import TuningMethod
-from selfguide.parts.dropout import OWN, check_dropout
-from selfguide.parts.dropout_contrast import CITATION, DropoutContrastLoss
-from selfguide.settings import TrainingSettings, require_types
+from selfguide.models.encoders import POOLINGS, with_pooling
+from selfguide.options import require_types
+from selfguide.training.settings import TrainingSettings
 
 if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer

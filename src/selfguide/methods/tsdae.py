@@ -35,14 +35,15 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from transformers import AutoModelForCausalLM
 
-from selfguide.encoders import POOLINGS, backbone, freeze_unused, with_pooling
+from selfguide.augment.embeddings import frame_ids
+from selfguide.augment.encoding import Features, embed
 from selfguide.errors import SelfguideError, UsageError
+from selfguide.losses.base import HeadedLoss
 from selfguide.methods.base import TuningMethod
-from selfguide.parts.augmentations import frame_ids
-from selfguide.parts.augmented_encoding import Features, embed
-from selfguide.parts.headed_loss import HeadedLoss
-from selfguide.settings import TrainingSettings, require_types
-from selfguide.training import Optimisers
+from selfguide.models.encoders import POOLINGS, backbone, freeze_unused, with_pooling
+from selfguide.options import require_types
+from selfguide.training.settings import TrainingSettings
+from selfguide.training.trainer import Optimisers
 
 if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer

@@ -25,11 +25,11 @@ from typing import TYPE_CHECKING
 from sentence_transformers import SentenceTransformer
 
 from selfguide.calibration.statistics import check_shrinkage, fit_moments, whitening_map
-from selfguide.encoders import POOLINGS, load_encoder, with_pooling
 from selfguide.errors import UsageError
 from selfguide.methods.base import Method
-from selfguide.settings import require_types
-from selfguide.training import FitContext, TrainingOutcome
+from selfguide.models.encoders import POOLINGS, load_encoder, with_pooling
+from selfguide.options import require_types
+from selfguide.training.trainer import FitContext, TrainingOutcome
 
 if TYPE_CHECKING:
     from torch import nn

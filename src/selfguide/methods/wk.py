@@ -13,8 +13,8 @@ v_k = p_k + n_k with p_k in the span of the neighbours' vectors and n_k at right
 [CLS] counts as a token, [SEP] (a sentence's last token) does not.
 
 Differences from the authors' released script: the QR factorisations of tall matrices are replaced by Cholesky factors of
-small Gram matrices, equal up to rounding and about thirty times as fast on a CPU (:mod:`selfguide.modules.wk_pooling`); a layer
-near the bottom keeps the neighbours it has (the script, by the way Python slices, gives the second layer none below); a
+small Gram matrices, equal up to rounding and about thirty times as fast on a CPU (:mod:`selfguide.models.modules.wk_pooling`);
+a layer near the bottom keeps the neighbours it has (the script, by the way Python slices, gives the second layer none below); a
 mean cosine below 0.01 counts as 0.01, so that no weight is negative.
 
 The result holds a module that stock sentence-transformers does not have: ``selfguide.load(folder)`` loads it.
@@ -29,12 +29,12 @@ from dataclasses import dataclass
 from sentence_transformers import SentenceTransformer
 from torch import nn
 
-from selfguide.encoders import depth, load_encoder, transformer_of
 from selfguide.errors import UsageError
 from selfguide.methods.base import Method
-from selfguide.modules.wk_pooling import WKPooling
-from selfguide.settings import require_types
-from selfguide.training import FitContext, TrainingOutcome
+from selfguide.models.encoders import depth, load_encoder, transformer_of
+from selfguide.models.modules.wk_pooling import WKPooling
+from selfguide.options import require_types
+from selfguide.training.trainer import FitContext, TrainingOutcome
 
 # Two cosines between neighbouring layers are the least that can vary.
 FEWEST_LAYERS = 3

@@ -8,11 +8,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from selfguide.configuration import RUN_FILE
 from selfguide.errors import SelfguideError, UsageError
 from selfguide.evaluation.results import SCORES_FILE, ScoreFolder, write_text
+from selfguide.progress import Reporter
 from selfguide.report.evidence import RunEvidence, evidence_of
-from selfguide.reporting import Reporter
+from selfguide.training.configuration import RUN_FILE
 
 PAGE = "report.html"
 COMPARISON_FILE = "comparison.json"

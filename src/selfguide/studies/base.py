@@ -54,7 +54,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from selfguide.errors import UsageError
-from selfguide.settings import parse_value
+from selfguide.options import parse_value
 
 if TYPE_CHECKING:
     from selfguide.comparison.compare import Comparison

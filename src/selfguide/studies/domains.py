@@ -24,14 +24,14 @@ from typing import Any
 from selfguide.comparison.specs import parse_specs
 from selfguide.comparison.summary import AVERAGE, Summary, Value
 from selfguide.comparison.texts import NamedText, Places
+from selfguide.data import Sentences, TextOptions
+from selfguide.data.pairs import read_pairs
 from selfguide.errors import SelfguideError, UsageError
 from selfguide.evaluation.data import data_folder
 from selfguide.studies.base import FULL, SMALL, Found, Grid, Measurement, Plan, Setup, Study, grid_folder
 from selfguide.studies.measuring import PROTOCOL, Place
 from selfguide.studies.outcome import Column, Entry, Figure, Matrix, Outcome, Table, over_seeds
 from selfguide.studies.texts import Drawn, Texts
-from selfguide.text import Sentences, TextOptions
-from selfguide.text.pairs import read_pairs
 
 UNTUNED = ("mean", "bow")
 NONE = "none"
@@ -250,7 +250,7 @@ def _drawn(name: str, limit: int | None, place: Place, work: Path) -> Drawn:
     """So many sentences of a text, drawn as every study draws them."""
     texts = Texts(Places(place.data))
     if name in HALVES:
-        from selfguide.demo import demo_sentences
+        from selfguide.data.resources import demo_sentences
 
         sentences = _half(demo_sentences(), name, lambda sentence: len(sentence.split()))
         return texts.draw(_written(work / f"{name} demo sentences", sentences), limit)

@@ -133,9 +133,9 @@ def _trained(
     place: Place, stages: Sequence[Mapping[str, Any]], seed: int | None, sentences: list[str], **changes: Any
 ) -> tuple[float, int]:
     """Seconds and steps of a method or a chain of them."""
-    from selfguide.configuration import RunConfig
-    from selfguide.reporting import Reporter
-    from selfguide.runs import run
+    from selfguide.progress import Reporter
+    from selfguide.runs.run import run
+    from selfguide.training.configuration import RunConfig
 
     drawn = {} if seed is None else {"seed": seed}
     device = {} if place.device == "auto" else {"device": place.device}
@@ -159,7 +159,7 @@ def _trained(
 
 def inference_cost(place: Place, label: str, seed: int | None, turn: int, passes: int) -> dict[str, Any]:
     """What the finished encoder takes to encode the study's text."""
-    from selfguide.encoding import sentence_vectors
+    from selfguide.engine.encode import sentence_vectors
 
     sentences = place.sentences()
     sentence_vectors(place.kept(GRID, label, seed), sentences[:_WARM_UP], place.batch_size)

@@ -166,7 +166,7 @@ def finetuned(
     """Fine-tune one of the grid's encoders on some graded pairs and score it."""
     from selfguide.evaluation.embedder import embedder
     from selfguide.evaluation.evaluate import score_all
-    from selfguide.reporting import Reporter
+    from selfguide.progress import Reporter
 
     pairs = _read(place, pairs_from).drawn(size, seed)
     encoder = place.kept(GRID, start, seed if seeded else None)

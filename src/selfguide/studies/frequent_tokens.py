@@ -80,7 +80,8 @@ def thinned(place: Place, label: str | None, seed: int | None, removed: Sequence
     """Score and mean cosine of an encoder's mean-pooled tokens for every number of tokens left out."""
     import numpy as np
 
-    from selfguide.evaluation.metrics import similarities, spearman
+    from selfguide.correlation import spearman
+    from selfguide.evaluation.metrics import similarities
 
     encoder = place.load_encoder() if label is None else place.kept(GRID, label, seed)
     ranks, tokens, shares = frequency_ranks(encoder, place.sentences(), removed)
@@ -137,9 +138,9 @@ def thinned_means(
     import numpy as np
     import torch
 
-    from selfguide.encoders import backbone, input_names
-    from selfguide.encoding import token_batches
-    from selfguide.views import hidden_states, model_inputs, pool
+    from selfguide.engine.encode import token_batches
+    from selfguide.models.encoders import backbone, input_names
+    from selfguide.models.layers import hidden_states, model_inputs, pool
 
     model, names = backbone(encoder).eval(), input_names(encoder)
     by_token = torch.from_numpy(ranks).to(encoder.device)

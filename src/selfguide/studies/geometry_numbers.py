@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from selfguide.report.collect import geometry
+from selfguide.runs.evidence import geometry
 
 Floats = NDArray[np.float64]
 EDGES = tuple(round(-1 + 0.05 * step, 2) for step in range(41))

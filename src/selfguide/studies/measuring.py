@@ -52,14 +52,14 @@ class Place:
 
     def load_encoder(self, pooling: str | None = None) -> SentenceTransformer:
         """The encoder that the study starts from."""
-        from selfguide.encoders import load_encoder
+        from selfguide.models.encoders import load_encoder
 
         device = None if self.device == "auto" else self.device
         return load_encoder(self.encoder, pooling=pooling, device=device)
 
     def kept(self, grid: str, label: str, seed: int | None) -> SentenceTransformer:
         """An encoder that a grid with ``keep=True`` has made."""
-        from selfguide.encoders import load
+        from selfguide.models.encoders import load
 
         for record in CellFolder(grid_folder(self.output, grid)).read():
             if (record.label, record.seed) == (label, seed) and record.error is None:
@@ -219,7 +219,7 @@ def function_of(address: str) -> Callable[..., dict[str, Any]]:
 def _made(job: MeasurementJob) -> MeasurementRecord:
     import torch
 
-    from selfguide.encoders import quiet_libraries
+    from selfguide.models.encoders import quiet_libraries
     from selfguide.versions import versions
 
     began = time.monotonic()

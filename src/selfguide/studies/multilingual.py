@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from selfguide.comparison.summary import Summary, Value
 from selfguide.comparison.texts import NamedText
+from selfguide.data import Sentences
 from selfguide.errors import UsageError
 from selfguide.evaluation.tasks import TASKS
 from selfguide.evaluation.tasks import tasks as named_tasks
@@ -25,13 +26,12 @@ from selfguide.studies.base import FULL, SMALL, Found, Grid, Measurement, Plan, 
 from selfguide.studies.domains import compared, difference, fitting, labels_of, value_of
 from selfguide.studies.measuring import Place
 from selfguide.studies.outcome import Column, Entry, Figure, Matrix, Outcome, Table, over_seeds
-from selfguide.text import Sentences
 
 if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
 
 UNTUNED = ("cls", "mean")
-MINI = "mini"  # as selfguide.encoders has it, which imports torch
+MINI = "mini"  # as selfguide.models.encoders has it, which imports torch
 MOST_UNKNOWN = 0.05
 MOST_PIECES = 1.3
 _SENTENCES = 2000  # of a side of a test set, and of the English text: pieces are counted well enough on them

@@ -18,7 +18,7 @@ from selfguide.comparison.specs import Spec, parse_specs
 from selfguide.comparison.texts import Places, dev_rows
 from selfguide.errors import InterruptedRun, UsageError
 from selfguide.evaluation.evaluate import load_tasks
-from selfguide.reporting import Reporter
+from selfguide.progress import Reporter
 from selfguide.studies import registry
 from selfguide.studies.base import Found, Grid, Plan, Scale, Setup, Study, grid_folder
 from selfguide.studies.files import StudyResult, results_of, write_study
@@ -101,9 +101,9 @@ class _EncoderFacts:
 
 
 def _encoder_facts(encoder: str | Path, device: str) -> _EncoderFacts:
-    from selfguide.encoders import depth, load_encoder, quiet_libraries
     from selfguide.errors import SelfguideError
     from selfguide.evaluation.embedder import model_digest
+    from selfguide.models.encoders import depth, load_encoder, quiet_libraries
 
     with quiet_libraries():
         model = load_encoder(encoder, device=None if device == "auto" else device)

@@ -7,8 +7,8 @@ import random
 from dataclasses import dataclass
 
 from selfguide.comparison.texts import NamedText, Places, text_of_sources
+from selfguide.data import Sentences, TextOptions
 from selfguide.studies.base import DEMO
-from selfguide.text import Sentences, TextOptions
 
 _DRAW = 1  # of the random order from which all draws are taken
 _AS_THEY_ARE = TextOptions(keep_duplicates=True, keep_blank=True, max_chars=2**31)
@@ -49,7 +49,7 @@ class Texts:
     def _whole(self, name: str) -> Drawn:
         if name not in self._read:
             if name == DEMO:
-                from selfguide.demo import demo_sentences
+                from selfguide.data.resources import demo_sentences
 
                 self._read[name] = Drawn("demo sentences", list(Sentences.from_strings(demo_sentences())))
             else:

@@ -1,0 +1,81 @@
+"""Do the embedded demonstration pairs rank encoders as STS-B does?
+
+    SELFGUIDE_DATA=folder python -m experiments.demo_pairs [--also all-MiniLM-L6-v2=FOLDER]
+
+Scores poolings of the embedded encoder, whitening, SG-OPT and SimCSE (all fitted on the embedded sentences, checkpoints by the
+pairs' dev half) and any further encoder on both sets (Spearman × 100 of cosine), and reports the rank correlation of the two
+columns.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+from pathlib import Path
+from typing import Any
+
+from scipy.stats import spearmanr
+
+from experiments.results import RESULTS, folder_hash, provenance, write
+from selfguide import train
+from selfguide.data.pairs import Pairs, read_pairs
+from selfguide.data.resources import demo_file, demo_pairs, demo_sentences, mini_folder
+from selfguide.engine.encode import cosine, encode
+from selfguide.models.encoders import load_encoder
+
+
+def main() -> None:
+    arguments = _arguments()
+    sets = {"demo": demo_pairs("test"), "stsb": read_pairs(Path(arguments.data) / "sts" / "stsb" / "test.tsv")}
+    rows: dict[str, dict[str, float]] = {}
+    for name, encoder in _encoders(arguments.also).items():
+        rows[name] = {
+            key: _score(encode(encoder, pairs.first), encode(encoder, pairs.second), pairs)
+            for key, pairs in sets.items()
+        }
+        print(f"{name:24s} demo {rows[name]['demo']:6.2f}   STS-B test {rows[name]['stsb']:6.2f}", flush=True)
+    agreement = float(
+        spearmanr([row["demo"] for row in rows.values()], [row["stsb"] for row in rows.values()]).statistic
+    )
+    print(f"rank correlation over {len(rows)} encoders: {agreement:.3f}")
+    content = {
+        **provenance("SELFGUIDE_DATA=... python -m experiments.demo_pairs --also all-MiniLM-L6-v2=FOLDER"),
+        "encoder": {"name": "mini", "weights": folder_hash(mini_folder())},
+        "protocol": "Spearman x 100 of cosine; demo pairs (test half, 440) and STS-B test (1,379), text as released; one seed",
+        "rows": rows,
+        "rank_correlation": agreement,
+    }
+    write(RESULTS / "demo-pairs.json", content)
+
+
+def _encoders(also: list[str]) -> dict[str, Any]:
+    encoders: dict[str, Any] = {
+        name: load_encoder("mini", pooling=name) for name in ("cls", "mean", "max", "last2", "first-last")
+    }
+    encoders["mean, layer 0"] = load_encoder("mini", pooling="mean", layer=0)
+    encoders["whitening (last2)"] = train("mini", demo_sentences(), "whitening", pooling="last2", quiet=True)
+    dev = demo_file("pairs-dev.tsv")
+    for method in ("simcse", "sg-opt"):
+        encoders[method] = train("mini", demo_sentences(), method, dev=dev, dev_every=25, patience=4, quiet=True)
+    for item in also:
+        name, _, folder = item.partition("=")
+        encoders[name] = load_encoder(folder)
+    return encoders
+
+
+def _score(first: Any, second: Any, pairs: Pairs) -> float:
+    return 100 * float(spearmanr(cosine(first, second), pairs.scores).statistic)
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0] if __doc__ else "")
+    parser.add_argument("--data", default=os.environ.get("SELFGUIDE_DATA"))
+    parser.add_argument("--also", nargs="*", default=[], metavar="NAME=FOLDER", help="further encoders")
+    arguments = parser.parse_args()
+    if not arguments.data or not (Path(arguments.data) / "sts").is_dir():
+        parser.error("set SELFGUIDE_DATA (or --data) to a folder with sts/stsb/test.tsv")
+    return arguments
+
+
+if __name__ == "__main__":
+    main()

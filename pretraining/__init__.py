@@ -1,1 +1,0 @@
-"""Pre-training of the project's own small BERT by masked language modelling (run as ``python -m pretraining``)."""

@@ -1,0 +1,171 @@
+"""Back-translation: a sentence goes into another language and back, and comes home in other words.
+
+Where the translations come from is a :class:`TranslationSource`, one of three: a file of pairs that somebody made, two
+translation models of Hugging Face (there and back), or Apertium, a rule-based translator that a Linux distribution installs.
+
+    source = TranslationSource(apertium="eng-spa")
+    back_translate(["It rains."], source)        # for each sentence a list of its translations, empty where there is none
+"""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from selfguide.data.pairs import read_unscored_pairs
+from selfguide.errors import SelfguideError, UsageError
+from selfguide.progress import Reporter
+
+Translate = Callable[[Sequence[str]], list[list[str]]]
+"""From sentences to the translations of each."""
+
+_CHUNK = 256
+"""Sentences between two steps of the progress bar, and at most lost when a run is interrupted."""
+_BATCH = 32
+_NEW_TOKENS = 128
+
+
+NOT_GIVEN = "none"
+"""What an option says whose value is left out."""
+
+
+@dataclass(frozen=True)
+class TranslationSource:
+    """Where back-translations come from: exactly one of ``pairs``, both models, or ``apertium``."""
+
+    pairs: str = NOT_GIVEN
+    forward_model: str = NOT_GIVEN
+    back_model: str = NOT_GIVEN
+    apertium: str = NOT_GIVEN
+
+    def __post_init__(self) -> None:
+        ways = "--pairs FILE, --forward-model and --back-model, or --apertium eng-spa"
+        models = [self.forward_model, self.back_model]
+        given = [self.pairs != NOT_GIVEN, models != [NOT_GIVEN] * 2, self.apertium != NOT_GIVEN]
+        if sum(given) == 0:
+            raise UsageError(f"Back-translations must come from somewhere: {ways}.")
+        if sum(given) > 1:
+            raise UsageError(f"There are several sources of back-translations; choose one of {ways}.")
+        if models.count(NOT_GIVEN) == 1:
+            missing = "back_model" if models[1] == NOT_GIVEN else "forward_model"
+            raise UsageError(f"Back-translation takes two models, one there and one back: {missing} is not given.")
+        if given[2] and not (self.apertium.count("-") == 1 and all(self.apertium.split("-"))):
+            raise UsageError(f"apertium must name two languages, such as eng-spa, got {self.apertium!r}.")
+
+    @classmethod
+    def from_options(cls, options: Any) -> TranslationSource:
+        """Of a method's options, those of this class's names."""
+        return cls(options.pairs, options.forward_model, options.back_model, options.apertium)
+
+
+def check_source(options: Any) -> None:
+    """Refuse in words what cannot be a source. That there is none is said when one is needed: options have to be shown too."""
+    if options.pairs == options.forward_model == options.back_model == options.apertium == NOT_GIVEN:
+        return
+    TranslationSource.from_options(options)
+
+
+def back_translate(
+    sentences: Sequence[str], source: TranslationSource, reporter: Reporter | None = None, device: str = "cpu"
+) -> list[list[str]]:
+    """The translations of each sentence, in the order of the sentences; an empty list where there is none."""
+    translate = translator(source, device)
+    return [row for rows in in_chunks(translate, sentences, 0, reporter) for row in rows]
+
+
+def translator(source: TranslationSource, device: str = "cpu") -> Translate:
+    """The source made ready: files read, models loaded; what is missing is said in words."""
+    if source.pairs != NOT_GIVEN:
+        return _from_pairs(source.pairs)
+    if source.apertium != NOT_GIVEN:
+        first, second = source.apertium.split("-")
+        return _there_and_back(_apertium(f"{first}-{second}"), _apertium(f"{second}-{first}"))
+    return _there_and_back(_model(source.forward_model, device), _model(source.back_model, device))
+
+
+def in_chunks(
+    translate: Translate, sentences: Sequence[str], done: int, reporter: Reporter | None
+) -> Iterator[list[list[str]]]:
+    with (reporter or Reporter(quiet=True)).bar("translating", len(sentences), "sentences") as advance:
+        advance(done, "")
+        for start in range(done, len(sentences), _CHUNK):
+            rows = translate(list(sentences[start : start + _CHUNK]))
+            advance(len(rows), "")
+            yield rows
+
+
+def _there_and_back(there: Callable[[list[str]], list[str]], back: Callable[[list[str]], list[str]]) -> Translate:
+    return lambda sentences: [[home] for home in back(there(list(sentences)))]
+
+
+def _from_pairs(path: str) -> Translate:
+    pairs = read_unscored_pairs(path)
+    known: dict[str, list[str]] = {}
+    for sentence, translation in zip(pairs.first, pairs.second, strict=True):
+        known.setdefault(" ".join(sentence.split()), []).append(translation)
+    return lambda sentences: [known.get(" ".join(sentence.split()), []) for sentence in sentences]
+
+
+def _model(name: str, device: str) -> Callable[[list[str]], list[str]]:
+    """A translation model of Hugging Face (Marian, or any other that writes a text for a text)."""
+    import torch
+    from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
+
+    try:
+        tokenizer: Any = AutoTokenizer.from_pretrained(name)
+        model: Any = AutoModelForSeq2SeqLM.from_pretrained(name).to(device).eval()
+    except Exception as error:
+        reason = " ".join(str(error).split())[:300]
+        raise SelfguideError(
+            f"The translation model {name!r} could not be loaded: it is a folder here or a name on the model hub, such as "
+            "Helsinki-NLP/opus-mt-en-de. Offline, download it elsewhere and pass its folder; if the sentencepiece package is "
+            f"missing, pip install sentencepiece. The library said: {reason}"
+        ) from error
+
+    @torch.inference_mode()
+    def translate(sentences: list[str]) -> list[str]:
+        written: list[str] = []
+        for start in range(0, len(sentences), _BATCH):
+            batch = sentences[start : start + _BATCH]
+            tokens = tokenizer(batch, padding=True, truncation=True, return_tensors="pt", return_token_type_ids=False)
+            # Greedy: the same words every time, and rephrased enough by two models.
+            output = model.generate(**tokens.to(device), num_beams=1, do_sample=False, max_new_tokens=_NEW_TOKENS)
+            written += tokenizer.batch_decode(output, skip_special_tokens=True)
+        return written
+
+    return translate
+
+
+def _apertium(direction: str) -> Callable[[list[str]], list[str]]:
+    if shutil.which("apertium") is None:
+        pair = "-".join(sorted(direction.split("-")))
+        raise SelfguideError(
+            f"Apertium is not installed. On Debian or Ubuntu: apt install apertium apertium-{pair}; or use a file of pairs "
+            "(--pairs) or two translation models (--forward-model, --back-model)."
+        )
+
+    def translate(sentences: list[str]) -> list[str]:
+        # A blank line ends a sentence for Apertium. A plain line end does not: it would move words from line to line.
+        made = _run_apertium(direction, "\n\n".join(sentences)).split("\n\n")
+        if len(made) != len(sentences):
+            made = [_run_apertium(direction, sentence) for sentence in sentences]
+        return [" ".join(sentence.split()) for sentence in made]
+
+    return translate
+
+
+def _run_apertium(direction: str, text: str) -> str:
+    done = subprocess.run(
+        ["apertium", "-u", direction], input=text, capture_output=True, encoding="utf-8", errors="replace", check=False
+    )
+    if done.returncode != 0:
+        pair = "-".join(sorted(direction.split("-")))
+        reason = " ".join((done.stderr or done.stdout).split())[:200]
+        raise SelfguideError(
+            f"Apertium could not translate {direction}; install its language pair (on Debian or Ubuntu: apt install "
+            f"apertium-{pair}), or choose one that `apertium -l` lists. It said: {reason}"
+        )
+    return done.stdout

@@ -1,0 +1,127 @@
+"""Several versions of a batch through the encoder in one pass, and changes at its embedding layer on the way.
+
+Contrastive methods compare versions of the same sentences. :func:`twice` and :func:`stacked` make one batch of them,
+:func:`embed` encodes it, without padding where the encoder can run packed. A ``change`` given to :func:`embed` gets the
+embedding layer's output, (batch, tokens, width) with positions and normalisation in it, and returns what goes into the
+first layer instead: augmentations (:func:`augmented`), or noise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from selfguide.augment.embeddings import Augmentation, token_batch
+from selfguide.engine.packing import can_pack, layout, packed
+from selfguide.errors import SelfguideError
+
+Features = dict[str, Any]
+Change = Callable[[Tensor], Tensor]
+
+
+def twice(features: Mapping[str, Any]) -> Features:
+    """The batch, and the same batch again below it."""
+    return {name: torch.cat([value, value]) if _is_tokens(value) else value for name, value in features.items()}
+
+
+def stacked(batches: Sequence[Mapping[str, Any]], padding: int) -> Features:
+    """Batches below one another, padded on the right to a common width; ``padding``: the tokenizer's padding token."""
+    width = max(batch["input_ids"].shape[1] for batch in batches)
+    joined: Features = {}
+    for name, value in batches[0].items():
+        if not _is_tokens(value):
+            joined[name] = value
+            continue
+        fill = padding if name == "input_ids" else 0
+        joined[name] = torch.cat(
+            [nn.functional.pad(batch[name], (0, width - batch[name].shape[1]), value=fill) for batch in batches]
+        )
+    return joined
+
+
+def from_ids(sequences: Sequence[Sequence[int]], like: Mapping[str, Any], padding: int) -> Features:
+    """A batch of token lists, with the fields and on the device of the batch ``like``."""
+    device = like["input_ids"].device
+    rows = nn.utils.rnn.pad_sequence(
+        [torch.tensor(sequence, dtype=torch.long) for sequence in sequences], batch_first=True, padding_value=padding
+    )
+    lengths = torch.tensor([len(sequence) for sequence in sequences]).unsqueeze(1)
+    made: Features = {name: value for name, value in like.items() if not _is_tokens(value)}
+    made["input_ids"] = rows.to(device)
+    made["attention_mask"] = (torch.arange(rows.shape[1]) < lengths).long().to(device)
+    if "token_type_ids" in like:
+        made["token_type_ids"] = torch.zeros_like(made["input_ids"])
+    return made
+
+
+def embed(model: nn.Module, transformer: nn.Module, features: Features, change: Change | None = None) -> Features:
+    """Encode a batch; the result holds ``sentence_embedding`` and ``token_embeddings``.
+
+    ``model`` is the encoder or its distributed wrapper, ``transformer`` the Hugging Face model inside it.
+    """
+    with packed(transformer):
+        if change is None:
+            return model(features)
+        with _changed(transformer, change, features["attention_mask"]):
+            return model(features)
+
+
+def augmented(
+    model: nn.Module, transformer: nn.Module, features: Features, augmentations: Sequence[Augmentation], frame: set[int]
+) -> list[Tensor]:
+    """Sentence vectors of the batch under each of the augmentations, all from one pass.
+
+    ``frame``: the ids of [CLS], [SEP] and padding (:func:`selfguide.augment.embeddings.frame_ids`).
+    """
+    width = embedding_width(transformer)
+    plain = token_batch(features["input_ids"], features["attention_mask"], frame, width)
+    versions = [augmentation(plain) for augmentation in augmentations]
+    factor = torch.cat([version.factor for version in versions])
+    batch = stacked([{**features, "input_ids": version.input_ids} for version in versions], padding=0)
+    vectors = embed(model, transformer, batch, lambda states: states * factor.to(states.dtype))["sentence_embedding"]
+    return list(vectors.chunk(len(versions)))
+
+
+def embedding_layer(transformer: nn.Module) -> nn.Module:
+    """The module whose output is the embedding layer's, or a sentence that says that there is none."""
+    layer = getattr(transformer, "embeddings", None)
+    if not isinstance(layer, nn.Module):
+        raise SelfguideError(
+            f"{type(transformer).__name__} has no embedding layer that can be changed from outside, which augmentations at "
+            "the embedding layer need; choose a BERT-like encoder, or a method without them (simcse, mirror)."
+        )
+    return layer
+
+
+def embedding_width(transformer: nn.Module) -> int:
+    """The width of the embedding layer's output; two families project it to the other layers' width afterwards."""
+    config: Any = transformer.config
+    return int(config.embedding_size if config.model_type in ("electra", "albert") else config.hidden_size)
+
+
+@contextmanager
+def _changed(transformer: nn.Module, change: Change, mask: Tensor) -> Iterator[None]:
+    """Inside the block, the embedding layer's output goes through ``change``, as padded as ``mask`` is."""
+    plan = layout(mask) if can_pack(transformer) else None
+
+    def hook(module: Any, inputs: Any, output: Tensor) -> Tensor:
+        if plan is None:
+            return change(output)
+        flat = output.reshape(-1, output.shape[-1])
+        padded = flat.new_zeros(mask.numel(), flat.shape[-1]).index_copy(0, plan.source, flat[plan.target])
+        done = change(padded.view(*mask.shape, -1)).reshape(padded.shape)
+        return flat.index_copy(0, plan.target, done[plan.source]).view_as(output)
+
+    handle = embedding_layer(transformer).register_forward_hook(hook)
+    try:
+        yield
+    finally:
+        handle.remove()
+
+
+def _is_tokens(value: Any) -> bool:
+    return isinstance(value, Tensor) and value.dim() == 2

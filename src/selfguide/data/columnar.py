@@ -1,0 +1,180 @@
+"""Readers of columns: Parquet files and Hugging Face datasets, streamed a batch at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from selfguide.data.cleaning import MarkedText, Row
+from selfguide.data.columns import find_named_column
+from selfguide.data.messages import REPLACE_BAD_UTF8, first_line, shortened
+from selfguide.data.options import TextOptions
+from selfguide.data.readers import BATCH_ROWS, Batches, Reader, in_batches, without_surrogates
+from selfguide.errors import SelfguideError
+
+_HUB_TIMEOUT_S = 10.0
+_DOWNLOAD_IT = "download the data and pass the file"
+
+
+class ParquetReader(Reader):
+    """A column of text in a Parquet file."""
+
+    takes = "column"
+
+    def __init__(self, path: Path, name: str, options: TextOptions) -> None:
+        super().__init__(name)
+        self._path = path
+        self._options = options
+
+    def batches(self) -> Batches:
+        try:
+            import pyarrow as pa
+            import pyarrow.parquet as pq
+        except ImportError as error:
+            raise SelfguideError(f"{self.name} needs pyarrow to be read: pip install pyarrow.") from error
+        if self._path.is_file() and self._path.stat().st_size == 0:
+            raise SelfguideError(f"{self.name} is empty: pass a file with sentences in it.")
+        try:
+            # A buffer, or else the whole column of a row group would be held, and a file may be one single row group.
+            with pq.ParquetFile(self._path, buffer_size=1 << 20, pre_buffer=False) as file:
+                column = find_named_column(self.name, file.schema_arrow.names, self._options.column)
+                self._require_text(file.schema_arrow.field(column).type, column)
+                row = 1
+                for batch in file.iter_batches(batch_size=BATCH_ROWS, columns=[column]):
+                    yield from self._rows(batch.column(0), row)
+                    row += batch.num_rows
+        except (pa.ArrowException, OSError) as error:
+            raise SelfguideError(
+                f"{self.name} cannot be read as Parquet ({first_line(error)}): copy it or write it again."
+            ) from error
+
+    def _require_text(self, kind: Any, column: str) -> None:
+        import pyarrow as pa
+
+        value = kind.value_type if pa.types.is_dictionary(kind) else kind
+        if str(value) not in ("string", "large_string", "string_view", "null"):
+            raise SelfguideError(
+                f"{self.name}, row 1: column {column!r} holds {kind}, not text; set column to another."
+            )
+
+    def _rows(self, column: Any, first_row: int) -> Batches:
+        try:
+            rows: list[Row] = column.to_pylist()
+        except UnicodeDecodeError:
+            yield from self._decoded_one_by_one(column, first_row)
+        else:
+            yield rows
+
+    def _decoded_one_by_one(self, column: Any, first_row: int) -> Batches:
+        """Parquet says that its text is UTF-8, and some writers lie: find the row."""
+        import pyarrow as pa
+
+        plain = column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
+        rows: list[Row] = []
+        for number, value in enumerate(plain.cast(pa.large_binary()).to_pylist(), first_row):
+            try:
+                rows.append(None if value is None else value.decode())
+            except UnicodeDecodeError as error:
+                if self._options.on_bad_utf8 == "error":
+                    yield rows
+                    raise SelfguideError(
+                        f"{self.name}, row {number} is not valid UTF-8: mend it, or {REPLACE_BAD_UTF8}."
+                    ) from error
+                rows.append(MarkedText(value.decode(errors="replace"), replaced=True))
+        yield rows
+
+
+class HubReader(Reader):
+    """A column of a dataset on the Hugging Face hub, named ``hf:owner/name`` or ``hf:owner/name:split``."""
+
+    takes = "column"
+
+    def __init__(self, name: str, options: TextOptions) -> None:
+        super().__init__(name)
+        dataset, _, split = name.removeprefix("hf:").partition(":")
+        self._id = dataset.strip()
+        self._split = split.strip() or "train"
+        self._options = options
+        self._dataset: Any = None
+
+    def check(self) -> None:
+        if not self._id:
+            raise SelfguideError(f"{self.name} names no dataset: write hf:owner/name or hf:owner/name:split.")
+        self._require_on_hub()
+        self._dataset = self._opened()
+        if self._dataset.column_names:
+            find_named_column(self.name, self._dataset.column_names, self._options.column)
+
+    def batches(self) -> Batches:
+        return in_batches(self._values())
+
+    def _values(self) -> Iterator[Row]:
+        if self._dataset is None:
+            self.check()
+        number = 0
+        column = None
+        try:
+            for batch in self._dataset.iter(batch_size=BATCH_ROWS // 4):
+                if column is None:
+                    column = find_named_column(self.name, list(batch), self._options.column)
+                for value in batch[column]:
+                    number += 1
+                    yield self._checked(value, column, number)
+        except SelfguideError:
+            raise
+        except Exception as error:  # whatever the network, the hub or a dataset's files come up with
+            raise SelfguideError(
+                f"{self.name} broke off after {number:,} rows ({first_line(error)}): {_DOWNLOAD_IT}."
+            ) from error
+
+    def _checked(self, value: object, column: str, number: int) -> Row:
+        if value is None:
+            return None
+        if not isinstance(value, str):
+            raise SelfguideError(
+                f"{self.name}, row {number}: column {column!r} holds {type(value).__name__} {shortened(value)}, "
+                f"not text; set column to another."
+            )
+        return without_surrogates(value, f"{self.name}, row {number}", self._options)
+
+    def _require_on_hub(self) -> None:
+        """Ask the hub once, with a time limit: ``load_dataset`` would try for half a minute before it gives up."""
+        try:
+            from huggingface_hub import HfApi
+            from huggingface_hub.errors import HFValidationError, OfflineModeIsEnabled, RepositoryNotFoundError
+        except ImportError as error:
+            raise self._no_package() from error
+        try:
+            HfApi().dataset_info(self._id, timeout=_HUB_TIMEOUT_S)
+        except OfflineModeIsEnabled:
+            return  # a copy in the cache may do, and load_dataset does not wait in this mode
+        except (RepositoryNotFoundError, HFValidationError) as error:
+            raise SelfguideError(
+                f"{self.name} does not exist on the Hugging Face hub, or is private: check the name, or {_DOWNLOAD_IT}."
+            ) from error
+        except Exception as error:  # the HTTP library's own errors, which differ between versions
+            raise self._unreachable(error) from error
+
+    def _opened(self) -> Any:
+        try:
+            from datasets import load_dataset
+        except ImportError as error:
+            raise self._no_package() from error
+        try:
+            return load_dataset(self._id, split=self._split, streaming=True)
+        except ConnectionError as error:
+            raise self._unreachable(error) from error
+        except Exception as error:  # no such split, a configuration to choose, a script: the library's words say which
+            raise SelfguideError(
+                f"{self.name} (split {self._split}) cannot be opened ({first_line(error)}): "
+                f"check the name of the split, or {_DOWNLOAD_IT}."
+            ) from error
+
+    def _unreachable(self, error: Exception) -> SelfguideError:
+        return SelfguideError(
+            f"{self.name}: the Hugging Face hub cannot be reached ({first_line(error)}); {_DOWNLOAD_IT} instead."
+        )
+
+    def _no_package(self) -> SelfguideError:
+        return SelfguideError(f"{self.name} needs the datasets package: pip install datasets, or {_DOWNLOAD_IT}.")

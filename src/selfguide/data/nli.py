@@ -1,0 +1,132 @@
+"""Labelled pairs for natural language inference: a premise, a hypothesis, and whether the one follows from the other.
+
+A file holds ``label<TAB>premise<TAB>hypothesis`` a line, without a header and with nothing quoted; further columns are
+ignored. Labels are the words entailment, neutral and contradiction, or 0, 1 and 2 in that order. A row whose label is ``-``
+(or −1), on which the annotators did not agree, is skipped and counted. Files may be compressed (.gz and the like).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from selfguide.data.messages import shortened
+from selfguide.data.sources import byte_source, matching_paths
+from selfguide.data.streams import TextLines
+from selfguide.errors import SelfguideError, UsageError
+
+if TYPE_CHECKING:
+    from datasets import Dataset
+
+    from selfguide.progress import Reporter
+
+LABELS = ("entailment", "neutral", "contradiction")
+COLUMNS = ("premise", "hypothesis")
+NO_FILE = "none"
+"""As an option's value: no file has been named."""
+_NUMBER = {name: number for number, label in enumerate(LABELS) for name in (label, str(number))}
+_UNDECIDED = ("-", "-1")
+_LAYOUT = "label<TAB>premise<TAB>hypothesis"
+
+
+@dataclass
+class _Rows:
+    """What has been read so far."""
+
+    premises: list[str] = field(default_factory=list)
+    hypotheses: list[str] = field(default_factory=list)
+    labels: list[int] = field(default_factory=list)
+    undecided: int = 0
+
+
+def read_nli(sources: str | Path | Iterable[str | Path], reporter: Reporter | None = None) -> Dataset:
+    """Read labelled pairs into a dataset with the columns ``premise``, ``hypothesis`` and ``label`` (0, 1 or 2).
+
+    ``sources``: a file, a pattern such as ``nli/*.tsv.gz``, several of these with commas between them, or a list of them.
+    The reporter is told how many pairs of each label there are.
+    """
+    from datasets import Dataset
+
+    paths = _paths(sources)
+    rows = _Rows()
+    for path in paths:
+        _read(path, rows)
+    _check_labels(rows, paths)
+    if reporter is not None:
+        reporter.note(_summary(rows, len(paths)))
+    return Dataset.from_dict({"premise": rows.premises, "hypothesis": rows.hypotheses, "label": rows.labels})
+
+
+def check_option(value: str, method: str) -> None:
+    """Refuse an option ``nli`` that names no file, or files that are not there."""
+    if value in (NO_FILE, ""):
+        raise UsageError(
+            f"The method {method} learns from labelled pairs of sentences: name a file of them with --nli FILE "
+            f"(in Python nli=), {_LAYOUT} a line, with the labels {', '.join(LABELS)}. SNLI and MultiNLI are such pairs."
+        )
+    _paths(value)
+
+
+def _paths(sources: str | Path | Iterable[str | Path]) -> list[Path]:
+    return [path for name in _names(sources) for path in matching_paths(name)]
+
+
+def _names(sources: str | Path | Iterable[str | Path]) -> Iterator[str]:
+    for source in [sources] if isinstance(sources, str | Path) else sources:
+        name = str(source)
+        # What exists under its whole name is one file, even with a comma in it.
+        whole = isinstance(source, Path) or Path(name).expanduser().exists()
+        yield from [name] if whole else [part.strip() for part in name.split(",") if part.strip()]
+
+
+def _read(path: Path, rows: _Rows) -> None:
+    lines = TextLines(byte_source(path))
+    for line in lines:
+        cells = line.rstrip("\r").split("\t")
+        if cells == [""]:
+            continue
+        if len(cells) < 3:
+            count = f"{len(cells)} tab-separated column{'s' if len(cells) > 1 else ''}"
+            raise lines.error(f"has {count}: every line must be {_LAYOUT}.")
+        word, premise, hypothesis = (cell.strip() for cell in cells[:3])
+        if word in _UNDECIDED:
+            rows.undecided += 1
+            continue
+        number = _NUMBER.get(word.lower())
+        if number is None:
+            hint = " (a header has to be taken out)" if lines.number == 1 else ""
+            raise lines.error(
+                f"has the label {shortened(word)}, where one of {', '.join(LABELS)} or 0, 1, 2 is wanted{hint}."
+            )
+        for place, sentence in zip(COLUMNS, (premise, hypothesis), strict=True):
+            if not sentence:
+                raise lines.error(f"has an empty {place}: fill it in, or take the line out.")
+        rows.premises.append(premise)
+        rows.hypotheses.append(hypothesis)
+        rows.labels.append(number)
+
+
+def _check_labels(rows: _Rows, paths: list[Path]) -> None:
+    """All three labels must be there: labels of another kind (paraphrase or not: 0 and 1) would be taken for these."""
+    where = str(paths[0]) if len(paths) == 1 else f"The {len(paths)} files"
+    holds = "holds" if len(paths) == 1 else "hold"
+    missing = [label for number, label in enumerate(LABELS) if number not in set(rows.labels)]
+    if len(missing) == len(LABELS):
+        skipped = f" ({rows.undecided:,} rows have the label -, which is skipped)" if rows.undecided else ""
+        raise SelfguideError(f"{where} {holds} no labelled pairs{skipped}: every line must be {_LAYOUT}.")
+    if missing:
+        raise SelfguideError(
+            f"{where} {holds} no pair with the label {' or '.join(missing)}; all three of {', '.join(LABELS)} are needed, "
+            "or the classifier learns nothing about the missing one. Are these labels of another kind?"
+        )
+
+
+def _summary(rows: _Rows, files: int) -> str:
+    counts = Counter(rows.labels)
+    each = ", ".join(f"{label} {counts[number]:,}" for number, label in enumerate(LABELS))
+    source = f"{files} files" if files > 1 else "1 file"
+    skipped = f"; {rows.undecided:,} without an agreed label were skipped" if rows.undecided else ""
+    return f"{len(rows.labels):,} labelled pairs from {source} ({each}){skipped}."

@@ -1,0 +1,158 @@
+"""Clean sentences out of any source, as an iterable that counts what it does."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import closing
+from hashlib import blake2b
+from itertools import chain
+from pathlib import Path
+from typing import BinaryIO, cast
+
+from selfguide.data.messages import shortened
+from selfguide.data.options import TextOptions, TextSummary
+from selfguide.data.readers import Batches, Reader, StringsReader
+from selfguide.data.sieve import Sieve, count_flags
+from selfguide.data.sources import open_sources
+from selfguide.errors import SelfguideError, UsageError
+
+_DEFAULTS = TextOptions()
+
+
+class Sentences:
+    """An iterable of clean sentences. Each iteration is a new pass, except over what can be read only once.
+
+    Sources are checked when this is made, so that a wrong one is reported before anything costly; reading is lazy.
+    """
+
+    def __init__(
+        self, sources: Sequence[str | Path], options: TextOptions = _DEFAULTS, *, stdin: BinaryIO | None = None
+    ) -> None:
+        if isinstance(sources, str | Path):  # a str is a sequence of str too, and surely not meant as one
+            sources = [sources]
+        self._begin(open_sources(sources, options, stdin), options)
+
+    @classmethod
+    def from_strings(cls, strings: Iterable[str], options: TextOptions = _DEFAULTS) -> Sentences:
+        """Sentences in memory, or from a generator, with the same cleaning."""
+        if isinstance(strings, str | bytes):
+            raise UsageError(f"A list of sentences is wanted, not a single {type(strings).__name__}.")
+        for option in ("column", "field"):
+            if getattr(options, option) is not None:
+                raise UsageError(f"{option} is for files, and the sentences were given themselves: leave it out.")
+        reader = StringsReader(strings, options)
+        reader.check()
+        sentences = cls.__new__(cls)
+        sentences._begin([reader], options)
+        return sentences
+
+    def _begin(self, readers: list[Reader], options: TextOptions) -> None:
+        self._readers = readers
+        self._options = options
+        self._read_before = False
+        self._pass = _Pass(readers, options)
+
+    @property
+    def summary(self) -> TextSummary:
+        """The counts of the latest pass, exact up to the sentence last handed out."""
+        return self._pass.summary()
+
+    def __iter__(self) -> Iterator[str]:
+        if self._read_before:
+            self._require_rereadable()
+        self._read_before = True
+        self._pass = _Pass(self._readers, self._options)
+        return self._pass.run()
+
+    def _require_rereadable(self) -> None:
+        for reader in self._readers:
+            if reader.one_shot:
+                way_out = "pass a list" if isinstance(reader, StringsReader) else "save it to a file and pass that"
+                raise SelfguideError(f"{reader.name} can be read only once, and has been: {way_out}.")
+
+
+class _Pass:
+    """One run over the readers. Rows are sifted in batches, and counted as their sentences are handed out."""
+
+    def __init__(self, readers: Sequence[Reader], options: TextOptions) -> None:
+        self._readers = readers
+        self._options = options
+        self._hash = blake2b(digest_size=32)
+        self._complete = False
+        self._counts: Counter[int] = Counter()  # by combination of flags, of the batches before this one
+        self._flags = bytearray()  # of the rows of this batch
+        self._done = 0  # how many of those rows lie behind us
+
+    def run(self) -> Iterator[str]:
+        sieve = Sieve(self._options)
+        left = self._options.limit
+        with closing(self._batches()) as batches:
+            for batch in batches:
+                self._flags, sentences, rows = sieve.sift(batch)
+                self._done = 0
+                if left is not None:
+                    sentences, rows = sentences[:left], rows[:left]
+                    left -= len(sentences)
+                self._hash.update("".join([sentence + "\n" for sentence in sentences]).encode())
+                for sentence, row in zip(sentences, rows, strict=True):
+                    self._done = row + 1
+                    yield sentence
+                if left == 0:
+                    break
+                self._counts.update(self._flags)
+                self._flags, self._done = bytearray(), 0
+        self._complete = True
+
+    def summary(self) -> TextSummary:
+        counts = self._counts + Counter(self._flags[: self._done])
+        return TextSummary(
+            files=tuple(reader.name for reader in self._readers),
+            read=sum(counts.values()),
+            fingerprint=self._hash.hexdigest() if self._complete else None,
+            **count_flags(counts),
+        )
+
+    def _batches(self) -> Batches:
+        for reader in self._readers:
+            with closing(reader.batches()) as batches:
+                yield from batches
+
+
+def open_text(
+    text: str | Path | Iterable[str] | Iterable[Path] | Sentences, options: TextOptions = _DEFAULTS
+) -> Sentences:
+    """Sentences from whatever a caller has.
+
+    A str or a Path is a source (a file, a glob, ``-``, ``hf:owner/name``), several Paths are several files, several str
+    are the sentences themselves, and Sentences are taken as they are, with the options that they were made with.
+    """
+    if isinstance(text, Sentences):
+        return text
+    if isinstance(text, str | Path):
+        return Sentences([text], options)
+    if isinstance(text, bytes) or not isinstance(text, Iterable):
+        raise UsageError(f"The text must be a path or sentences, not {type(text).__name__} {shortened(text)}.")
+    first, items = _peeked(text)
+    if isinstance(first, Path):
+        return Sentences(_paths(cast("Iterable[Path]", items)), options)
+    return Sentences.from_strings(cast("Iterable[str]", items), options)
+
+
+def _peeked(items: Iterable[str] | Iterable[Path]) -> tuple[object, Iterable[str] | Iterable[Path]]:
+    """The first item, and all of them: a generator loses what is taken from it, so that has to be put back."""
+    iterator = iter(items)
+    first = next(iterator, None)
+    if iterator is not items:
+        return first, items
+    return first, cast("Iterable[str]", chain([] if first is None else [first], iterator))
+
+
+def _paths(items: Iterable[Path]) -> list[Path]:
+    paths = list(items)
+    for index, path in enumerate(paths):
+        if not isinstance(path, Path):
+            raise UsageError(
+                f"Element {index} of the given files is {type(path).__name__} {shortened(path)}, not a Path."
+            )
+    return paths

@@ -1,0 +1,101 @@
+"""From what the user typed to readers: paths, globs, standard input and hub datasets."""
+
+from __future__ import annotations
+
+import glob
+import os
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import BinaryIO
+
+from selfguide.data.columnar import HubReader, ParquetReader
+from selfguide.data.options import TextOptions
+from selfguide.data.readers import JsonReader, LinesReader, Reader, TableReader
+from selfguide.data.streams import COMPRESSIONS, ByteSource
+from selfguide.errors import SelfguideError, UsageError
+
+_FORMATS = (".txt", ".csv", ".tsv", ".jsonl", ".ndjson", ".parquet")
+_HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+", re.ASCII)
+
+
+def open_sources(sources: Sequence[str | Path], options: TextOptions, stdin: BinaryIO | None = None) -> list[Reader]:
+    """A reader for each source, checked to exist and to be readable as what it claims to be."""
+    names = [os.fspath(source) for source in sources]
+    if not names:
+        raise UsageError("No text was given: pass a file, a glob, - for standard input, or hf:owner/name.")
+    if names.count("-") > 1:
+        raise UsageError("Standard input (-) was given twice, and can be read only once.")
+    readers = [reader for name in names for reader in _readers(name, options, stdin)]
+    _require_use("column", options.column, "csv, tsv, parquet and hf: sources", readers)
+    _require_use("field", options.field, "jsonl sources", readers)
+    for reader in readers:
+        reader.check()
+    return readers
+
+
+def _readers(name: str, options: TextOptions, stdin: BinaryIO | None) -> Iterator[Reader]:
+    if name == "-":
+        yield LinesReader(ByteSource("standard input", stdin=stdin), options)
+    elif name.startswith("hf:"):
+        yield HubReader(name, options)
+    else:
+        for path in matching_paths(name):
+            yield _file_reader(path, options)
+
+
+def matching_paths(name: str) -> list[Path]:
+    """The file of that name, or the files that match it as a pattern."""
+    path = Path(name).expanduser()
+    # A file may have brackets in its name, so that what exists is no pattern.
+    if glob.has_magic(name) and not path.exists():
+        matches = [Path(match) for match in sorted(glob.glob(str(path), recursive=True)) if not os.path.isdir(match)]
+        if not matches:
+            raise SelfguideError(f"{name} matches no file: check the pattern, and the folder it starts from.")
+        return matches
+    return [require_file(path)]
+
+
+def require_file(path: Path) -> Path:
+    """The path itself, if there is something there to read (a pipe will do)."""
+    if path.is_dir():
+        raise SelfguideError(f"{path} is a folder: pass its files with a glob such as {path / '*.txt'}")
+    if not path.exists():
+        raise SelfguideError(f"{path} does not exist: {_way_out_of_missing(path)}")
+    return path
+
+
+def _way_out_of_missing(path: Path) -> str:
+    name = path.as_posix()
+    if re.match(r"https?:/", name):
+        return "addresses are not fetched; download it and pass the file."
+    if _HUB_NAME.fullmatch(name) and path.suffix.lower() not in (*_FORMATS, *COMPRESSIONS):
+        return f"check the path, or write hf:{name} for the dataset of that name on the Hugging Face hub."
+    return f"check the path; the working folder is {Path.cwd()}."
+
+
+def byte_source(path: Path) -> ByteSource:
+    return ByteSource(str(path), path, COMPRESSIONS.get(path.suffix.lower()))
+
+
+def _file_reader(path: Path, options: TextOptions) -> Reader:
+    source = byte_source(path)
+    inner = path.with_suffix("") if source.compression else path
+    kind = inner.suffix.lower()
+    if kind == ".parquet":
+        if source.compression:
+            raise SelfguideError(
+                f"{path} is a compressed Parquet file: unpack it first, Parquet is compressed in itself."
+            )
+        return ParquetReader(path, source.name, options)
+    if kind in (".csv", ".tsv"):
+        return TableReader(source, options, tabs=kind == ".tsv")
+    if kind in (".jsonl", ".ndjson"):
+        return JsonReader(source, options)
+    return LinesReader(source, options)
+
+
+def _require_use(option: str, value: str | None, users: str, readers: Sequence[Reader]) -> None:
+    """An option that no source heeds is a mistake that would otherwise go by unseen."""
+    if value is not None and not any(reader.takes == option for reader in readers):
+        raise UsageError(f"{option}={value} is for {users}, and {readers[0].name} is none of them: leave it out.")

@@ -1,0 +1,255 @@
+"""Bytes and lines out of a file or standard input: decompressed, checked to be text, and only a piece at a time."""
+
+from __future__ import annotations
+
+import bz2
+import codecs
+import gzip
+import lzma
+import sys
+import zlib
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO, NamedTuple
+
+from selfguide.data.cleaning import MarkedText
+from selfguide.data.messages import REPLACE_BAD_UTF8
+from selfguide.errors import SelfguideError
+
+BLOCK = 1 << 18
+LONGEST_LINE = 1 << 24  # of a structured format, where a line must be whole to be understood
+
+COMPRESSIONS = {".gz": "gzip", ".xz": "xz", ".bz2": "bzip2", ".zst": "zstd"}
+
+_UTF8_MARK = b"\xef\xbb\xbf"
+# UTF-32 comes first: its little-endian mark begins with that of UTF-16.
+_WIDE_MARKS = {b"\xff\xfe\0\0": "UTF-32", b"\0\0\xfe\xff": "UTF-32", b"\xff\xfe": "UTF-16", b"\xfe\xff": "UTF-16"}
+_MAGICS = {
+    b"\x1f\x8b": ("gzip data", "give its name the ending .gz"),
+    b"\xfd7zXZ\0": ("xz data", "give its name the ending .xz"),
+    b"BZh91AY&SY": ("bzip2 data", "give its name the ending .bz2"),
+    b"\x28\xb5\x2f\xfd": ("zstd data", "give its name the ending .zst"),
+    b"PAR1\x15": ("a Parquet file", "give its name the ending .parquet"),
+    b"ARROW1\0\0": ("an Arrow file", "save it as .parquet or .jsonl"),
+    b"PK\x03\x04": ("a zip archive or an Office document", "unpack it, or save the text as .txt or .csv"),
+    b"\xd0\xcf\x11\xe0": ("an Office document", "save the text as .txt or .csv"),
+    b"%PDF-": ("a PDF document", "extract its text into a .txt file"),
+    b"{\\rtf": ("a rich-text document", "save the text as .txt"),
+    b"7z\xbc\xaf\x27\x1c": ("a 7z archive", "unpack it"),
+    b"Rar!\x1a": ("a rar archive", "unpack it"),
+    b"SQLite format 3\0": ("an SQLite database", "export the sentences as .csv"),
+    b"\x89HDF": ("an HDF5 file", "save the sentences as .txt or .parquet"),
+    b"\x89PNG": ("an image", "pass a file of text"),
+    b"\xff\xd8\xff": ("an image", "pass a file of text"),
+    b"GIF8": ("an image", "pass a file of text"),
+    b"\x7fELF": ("a program", "pass a file of text"),
+}
+
+
+@dataclass(frozen=True)
+class ByteSource:
+    """A file, or standard input when ``stdin`` is given, under the name that messages call it by."""
+
+    name: str
+    path: Path | None = None
+    compression: str | None = None
+    stdin: BinaryIO | None = None
+
+    @property
+    def one_shot(self) -> bool:
+        """Standard input, a pipe or a device: what was read from it once is gone."""
+        return self.path is None or not self.path.is_file()
+
+    def blocks(self) -> Iterator[bytes]:
+        """The decompressed bytes, once the first of them have been seen to be UTF-8 text in all likelihood."""
+        with _translated_errors(self), self._open() as stream:
+            # From a pipe take what is there, so that a slow writer's lines are not held back until a block is full.
+            read: Callable[[int], bytes] = stream.read1 if self.one_shot and hasattr(stream, "read1") else stream.read
+            first = read(BLOCK)
+            while 0 < len(first) < 16 and (more := read(BLOCK)):
+                first += more
+            yield self._checked(first)
+            while block := read(BLOCK):
+                yield block
+
+    def _checked(self, first: bytes) -> bytes:
+        text = first.removeprefix(_UTF8_MARK)
+        if not text:
+            raise SelfguideError(f"{self.name} is empty: pass a file with sentences in it.")
+        for mark, encoding in _WIDE_MARKS.items():
+            if first.startswith(mark):
+                raise SelfguideError(f"{self.name} is {encoding}; convert it with iconv -f {encoding} -t UTF-8 first.")
+        for magic, (kind, way_out) in _MAGICS.items():
+            if first.startswith(magic):
+                way_out = way_out if self.path else "unpack it, or take the text out of it, on the way"
+                raise SelfguideError(f"{self.name} is not text but {kind}, which is binary: {way_out}.")
+        if b"\0" in first:
+            raise SelfguideError(
+                f"{self.name} is a binary file (it holds NUL bytes): save its text as UTF-8, one sentence a line."
+            )
+        return text
+
+    def _open(self) -> AbstractContextManager[Any]:
+        if self.path is None:
+            return _standard_input(self.stdin)
+        if self.compression == "gzip":
+            return gzip.open(self.path)
+        if self.compression == "xz":
+            return lzma.open(self.path)
+        if self.compression == "bzip2":
+            return bz2.open(self.path)
+        if self.compression == "zstd":
+            return _open_zstd(self.path)
+        return self.path.open("rb")
+
+
+@contextmanager
+def _standard_input(stdin: BinaryIO | None) -> Iterator[BinaryIO]:
+    """Standard input is not ours to close."""
+    stream = stdin if stdin is not None else getattr(sys.stdin, "buffer", None)
+    if stream is None:
+        raise SelfguideError("Standard input is closed: pass a file instead of -.")
+    yield stream
+
+
+def _open_zstd(path: Path) -> AbstractContextManager[Any]:
+    way_out = f"unpack it first with: zstd -d {path}"
+    try:
+        import pyarrow as pa
+    except ImportError as error:
+        raise SelfguideError(
+            f"{path} is zstd-compressed, which pyarrow reads: pip install pyarrow, or {way_out}"
+        ) from error
+    if not pa.Codec.is_available("zstd"):
+        raise SelfguideError(f"{path} is zstd-compressed, and this pyarrow was built without zstd: {way_out}")
+    stream: AbstractContextManager[Any] = pa.CompressedInputStream(pa.OSFile(str(path)), "zstd")
+    return stream
+
+
+@contextmanager
+def _translated_errors(source: ByteSource) -> Iterator[None]:
+    """Failures of the file system and of the decompressors, as a sentence about the source."""
+    try:
+        yield
+    except (EOFError, OSError, zlib.error, lzma.LZMAError) as error:
+        kind = source.compression
+        if kind and (isinstance(error, EOFError) or "truncated" in str(error).lower()):
+            message = f"{source.name} ends too early: its {kind} data is cut short; copy or download it again."
+        elif kind and not getattr(error, "errno", None):
+            message = (
+                f"{source.name} is damaged or no {kind} file at all: copy it again, or mend the ending of its name."
+            )
+        else:
+            message = f"{source.name} cannot be read: {getattr(error, 'strerror', None) or error}."
+        raise SelfguideError(message) from error
+
+
+class Chunk(NamedTuple):
+    """Some whole lines joined by newlines, or (not ``whole``) the head of one line that is too long to be held."""
+
+    data: bytes
+    first_line: int
+    whole: bool = True
+
+
+def line_chunks(blocks: Iterable[bytes], longest: int) -> Iterator[Chunk]:
+    """Cut blocks at line ends. Of a line of more than ``longest`` bytes the head is kept and the rest passed over."""
+    line = 1
+    held: list[bytes] = []  # the beginning of a line whose end is yet to come
+    passing_over = False
+    for block in blocks:
+        if passing_over:
+            _, newline, block = block.partition(b"\n")
+            passing_over = not newline
+            line += bool(newline)
+        held.append(block)
+        if b"\n" not in block:
+            if sum(map(len, held)) > longest:
+                yield Chunk(b"".join(held)[:longest], line, whole=False)
+                held = []
+                passing_over = True
+            continue
+        lines, _, rest = b"".join(held).rpartition(b"\n")
+        held = [rest]
+        # A block is no longer than the longest line, so that only the line begun in an earlier one can be over it.
+        first, newline, others = lines.partition(b"\n")
+        if len(first) > longest:
+            yield Chunk(first[:longest], line, whole=False)
+            line += 1
+            lines = others
+            if not newline:
+                continue
+        yield Chunk(lines, line)
+        line += lines.count(b"\n") + 1
+    if last := b"".join(held):
+        yield Chunk(last, line) if len(last) <= longest else Chunk(last[:longest], line, whole=False)
+
+
+def text_chunks(source: ByteSource, longest: int, on_bad_utf8: str) -> Iterator[list[str]]:
+    """The lines of the source as text, a list at a time; odd ones are :class:`MarkedText`.
+
+    Lines before a bad one are handed out before the error is raised, since a limit may end the reading there.
+    """
+    for chunk in line_chunks(source.blocks(), longest):
+        try:
+            lines: list[str] = [_decoded_head(chunk.data)] if not chunk.whole else chunk.data.decode().split("\n")
+        except UnicodeDecodeError:
+            yield from _decoded_one_by_one(chunk, source.name, on_bad_utf8)
+        else:
+            yield lines
+
+
+def _decoded_head(data: bytes, errors: str = "strict") -> str:
+    # Not final: the head may end in the middle of a character, which is no fault of the file.
+    return MarkedText(codecs.getincrementaldecoder("utf-8")(errors).decode(data), truncated=True)
+
+
+def _decoded_one_by_one(chunk: Chunk, name: str, on_bad_utf8: str) -> Iterator[list[str]]:
+    """A chunk with a bad byte somewhere: find the line."""
+    lines: list[str] = []
+    for number, data in enumerate(chunk.data.split(b"\n"), chunk.first_line):
+        try:
+            lines.append(data.decode())
+        except UnicodeDecodeError as error:
+            if on_bad_utf8 == "error":
+                yield lines
+                raise SelfguideError(
+                    f"{name}, line {number}: byte 0x{data[error.start]:02x} is not valid UTF-8; convert the text "
+                    f"(with iconv -f LATIN1 -t UTF-8 if it is Latin-1), or {REPLACE_BAD_UTF8}."
+                ) from error
+            text = data.decode(errors="replace") if chunk.whole else _decoded_head(data, "replace")
+            lines.append(MarkedText(text, replaced=True, truncated=not chunk.whole))
+    yield lines
+
+
+class TextLines:
+    """The lines one by one, with the number of the latest, for formats that read line by line."""
+
+    def __init__(self, source: ByteSource, on_bad_utf8: str = "error") -> None:
+        self.number = 0
+        self.name = source.name
+        self._lines = (line for chunk in text_chunks(source, LONGEST_LINE, on_bad_utf8) for line in chunk)
+        self._replaced = False
+
+    def __iter__(self) -> Iterator[str]:
+        for line in self._lines:
+            self.number += 1
+            if isinstance(line, MarkedText):
+                if line.truncated:
+                    raise self.error(
+                        f"is longer than {LONGEST_LINE >> 20} MiB, which is no row of a table; is it the right file?"
+                    )
+                self._replaced = self._replaced or line.replaced
+            yield line
+
+    def error(self, what: str) -> SelfguideError:
+        return SelfguideError(f"{self.name}, line {self.number} {what}")
+
+    def marked(self, text: str) -> str:
+        """The text of a row, with a remark if bad UTF-8 was replaced in the lines that the row was made of."""
+        if not self._replaced:
+            return text
+        self._replaced = False
+        return MarkedText(text, replaced=True)

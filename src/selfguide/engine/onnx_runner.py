@@ -1,0 +1,68 @@
+"""Tokens → vectors with onnxruntime, in fp32 or with int8 weights."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+from typing import Any
+
+import numpy as np
+import torch
+from sentence_transformers import SentenceTransformer
+
+from selfguide.engine.tokens import Batch, Tokens, length_limit, tokenise
+from selfguide.engine.torch_runner import Pending, Vectors
+from selfguide.engine.workers import side_by_side
+from selfguide.errors import UsageError
+
+# Tokens a forward pass: at eight bits a layer is so quick that its tensors should not leave the core's own cache.
+PASS_TOKENS = 256
+# Fusions that make it slower: the fused kernels go number by number where the plain ones use the whole register.
+SLOW_FUSIONS = ["SkipLayerNormFusion", "BiasGeluFusion"]
+
+
+class OnnxRunner:
+    """A graph of the whole encoder, run on the CPU: one session, a batch a thread."""
+
+    def __init__(self, model: SentenceTransformer, int8: bool) -> None:
+        _check_installed()
+        if model.device.type != "cpu":
+            raise UsageError("The backends onnx and int8 run on the CPU: leave --device out, or say --device cpu.")
+        import onnxruntime
+
+        from selfguide.engine.onnx_graphs import graph_file
+
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads = 1  # batches run side by side
+        options.log_severity_level = 3
+        # Not the model itself: a session is kept as long as its model, and must not keep it.
+        self.tokenizer: Any = model.tokenizer
+        self.limit, self.width = length_limit(model), int(model.get_embedding_dimension() or 0)
+        self.session: Any = onnxruntime.InferenceSession(
+            str(graph_file(model.eval(), int8)),
+            options,
+            providers=["CPUExecutionProvider"],
+            disabled_optimizers=SLOW_FUSIONS,
+        )
+
+    def tokenise(self, sentences: list[str]) -> Tokens:
+        return tokenise(self.tokenizer, sentences, self.limit)
+
+    def start(self, tokens: Tokens, batch_size: int | None) -> Pending:
+        padding = int(getattr(self.tokenizer, "pad_token_id", 0) or 0)
+        vectors: Vectors = np.zeros((len(tokens.lengths), self.width), dtype=np.float32)
+
+        def work(batch: Batch) -> None:
+            ids, mask = batch.padded(padding)
+            vectors[batch.rows] = self.session.run(None, {"input_ids": ids, "attention_mask": mask})[0]
+
+        threads = torch.get_num_threads()
+        side_by_side(work, tokens.batches(PASS_TOKENS, batch_size, threads), threads)
+        return lambda: vectors
+
+
+def _check_installed() -> None:
+    missing = [name for name in ("onnx", "onnxruntime", "onnxscript") if find_spec(name) is None]
+    if missing:
+        raise UsageError(
+            f"The backends onnx and int8 need {' and '.join(missing)}, which is not installed: pip install 'selfguide[onnx]'."
+        )

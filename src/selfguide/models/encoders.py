@@ -1,0 +1,275 @@
+"""Encoders: from a name to a :class:`~sentence_transformers.SentenceTransformer`.
+
+A name is ``mini`` (the encoder inside the package), a folder (of transformers or of sentence-transformers) or a hub name.
+Whatever it is, the result is built of stock sentence-transformers modules, in fp32, so that what is saved later loads
+everywhere without ``trust_remote_code``. The exception are folders of the methods wk and flow, which hold a module of
+:mod:`selfguide.models.folders` and are loaded by selfguide alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import torch
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.sentence_transformer.modules import Pooling, Transformer, WeightedLayerPooling
+from torch import nn
+
+from selfguide.data.resources import MINI, mini_folder
+from selfguide.errors import SelfguideError, UsageError
+from selfguide.models.folders import is_own_folder, read_folder
+from selfguide.models.layers import hidden_states, model_inputs, parse_layers
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
+POOLINGS = ("cls", "mean", "max", "last2", "first-last")
+# Poolings over the mean of two layers' tokens: which layers, counted from the end where negative.
+TWO_LAYERS = {"last2": (-2, -1), "first-last": (1, -1)}
+
+
+def load_encoder(
+    name_or_path: str | Path | SentenceTransformer,
+    pooling: str | None = None,
+    layer: int | None = None,
+    max_length: int | None = None,
+    device: str | None = None,
+) -> SentenceTransformer:
+    """Load an encoder as a ``SentenceTransformer`` in fp32.
+
+    Args:
+        name_or_path: ``"mini"``, a folder, a hub name, or an encoder that is loaded already (it is used as it is).
+        pooling: ``cls``, ``mean``, ``max``, ``last2`` (mean of the last two layers) or ``first-last``. ``None`` keeps what a
+            sentence-transformers folder says, and is the mean of the last layer for a plain Transformer.
+        layer: take the tokens of this layer (0 is the embedding layer, −1 the last) instead of the last one.
+        max_length: cut sentences after so many tokens.
+        device: where to put it; ``None`` leaves the choice to sentence-transformers.
+
+    Example::
+
+        encoder = selfguide.load_encoder("mini", pooling="mean", layer=6)
+        vectors = encoder.encode(["A sentence.", "Another one."])
+    """
+    if isinstance(name_or_path, SentenceTransformer):
+        encoder = name_or_path
+    else:
+        encoder = _load(str(name_or_path), device)
+    if pooling is not None or layer is not None:
+        encoder = with_pooling(encoder, pooling or "mean", layer)
+    if max_length is not None:
+        encoder.max_seq_length = _allowed_length(encoder, max_length)
+    return encoder
+
+
+def load(path: str | Path, device: str | None = None) -> SentenceTransformer:
+    """Load a finished folder, as it is; the one way to load what the methods wk and flow have made.
+
+    Example::
+
+        encoder = selfguide.load("notes-encoder")
+        vectors = encoder.encode(["A sentence.", "Another one."])
+    """
+    return load_encoder(path, device=device)
+
+
+def transformer_of(encoder: SentenceTransformer) -> Transformer:
+    """The Transformer module of an encoder, or a sentence that says why it has none."""
+    first = encoder[0]
+    if not isinstance(first, Transformer) or not isinstance(getattr(first, "model", None), nn.Module):
+        raise SelfguideError(
+            f"This encoder starts with {type(first).__name__}, not with a Transformer: it has no layers to take views from. "
+            "Choose a BERT-like encoder."
+        )
+    if getattr(first.model.config, "is_encoder_decoder", False):
+        raise SelfguideError(
+            f"{type(first.model).__name__} is an encoder-decoder model; selfguide needs a plain encoder such as BERT, "
+            "RoBERTa, DistilBERT, ELECTRA, ALBERT, MPNet, XLM-R, DeBERTa-v2 or ModernBERT."
+        )
+    return first
+
+
+def backbone(encoder: SentenceTransformer) -> PreTrainedModel:
+    """The Hugging Face model inside an encoder."""
+    return transformer_of(encoder).model
+
+
+def input_names(encoder: SentenceTransformer) -> tuple[str, ...]:
+    """The tensors of a tokenised batch that the Transformer takes."""
+    names = tuple(encoder.tokenizer.model_input_names)
+    return names if "attention_mask" in names else (*names, "attention_mask")
+
+
+def depth(encoder: SentenceTransformer) -> int:
+    """The number of layers above the embedding layer."""
+    return len(_probe(encoder)) - 1
+
+
+def with_pooling(encoder: SentenceTransformer, pooling: str, layer: int | None = None) -> SentenceTransformer:
+    """The same Transformer with another pooling, of stock modules; the weights are shared, not copied."""
+    if pooling not in POOLINGS:
+        raise UsageError(f"There is no pooling {pooling!r}; choose one of {', '.join(POOLINGS)}.")
+    if layer is not None and pooling in TWO_LAYERS:
+        raise UsageError(f"pooling {pooling!r} says itself which layers it takes: leave layer={layer} out.")
+    transformer = transformer_of(encoder)
+    width = int(transformer.get_embedding_dimension())
+    modules: list[nn.Module] = [transformer]
+    if pooling in TWO_LAYERS or layer is not None:
+        count = depth(encoder)
+        chosen = parse_layers(TWO_LAYERS[pooling] if layer is None else layer, count)
+        transformer.model.config.output_hidden_states = True
+        modules.append(_layer_mean(width, count, chosen))
+    modules.append(Pooling(width, pooling_mode="mean" if pooling in TWO_LAYERS else pooling))
+    rebuilt = SentenceTransformer(modules=modules, device=str(encoder.device))
+    rebuilt.max_seq_length = encoder.max_seq_length
+    return rebuilt
+
+
+def layer_zero_parameters(encoder: SentenceTransformer) -> list[nn.Parameter]:
+    """The parameters that layer 0 is made of, found by asking autograd which of them its output depends on.
+
+    That holds for every family without a list of names: BERT's embeddings, ELECTRA's embeddings and their projection,
+    ALBERT's factorised ones, and so on.
+    """
+    model = backbone(encoder)
+    parameters = list(model.parameters())
+    wanted = [parameter.requires_grad for parameter in parameters]
+    try:
+        model.requires_grad_(True)
+        with torch.enable_grad(), _evaluating(model):
+            first = hidden_states(model, _probe_inputs(encoder))[0]
+            grads = torch.autograd.grad(first.sum(), parameters, allow_unused=True)
+    finally:
+        for parameter, flag in zip(parameters, wanted, strict=True):
+            parameter.requires_grad_(flag)
+    found = [parameter for parameter, grad in zip(parameters, grads, strict=True) if grad is not None]
+    if not found:
+        raise SelfguideError(
+            f"Layer 0 of {type(model).__name__} cannot be told from its other layers, so it cannot be frozen; "
+            "pass --no-freeze-layer-0 to train it as well."
+        )
+    return found
+
+
+def freeze_layer_zero(encoder: SentenceTransformer) -> None:
+    """Take layer 0 out of training."""
+    for parameter in layer_zero_parameters(encoder):
+        parameter.requires_grad_(False)
+
+
+def freeze_unused(encoder: SentenceTransformer) -> None:
+    """Take out of training what no token vector depends on (BERT's pooler): it would only drift, and trip distribution."""
+    pooler = getattr(backbone(encoder), "pooler", None)
+    if isinstance(pooler, nn.Module):
+        pooler.requires_grad_(False)
+
+
+def _check_device(device: str | None) -> None:
+    if device is None or device == "cpu":
+        return
+    there = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
+    kind = device.partition(":")[0]
+    if kind not in there:
+        raise UsageError(f"There is no device {device!r}; choose cpu, cuda or mps.")
+    if not there[kind]:
+        raise UsageError(f"There is no {kind.upper()} device here; leave --device out, or say --device cpu.")
+
+
+def _load(name: str, device: str | None) -> SentenceTransformer:
+    _check_device(device)
+    path = mini_folder() if name == MINI else Path(name)
+    if path.exists() and not path.is_dir():
+        raise SelfguideError(f"{name} is a file; an encoder is a folder with a config.json, a hub name, or 'mini'.")
+    if path.is_dir() and not (path / "config.json").is_file() and not (path / "modules.json").is_file():
+        raise SelfguideError(f"The folder {name} holds no encoder: there is no config.json or modules.json in it.")
+    target = str(path) if path.is_dir() else name
+    with quiet_libraries():
+        try:
+            # fp32 always: a folder saved in fp16 would otherwise be trained in fp16.
+            if path.is_dir() and is_own_folder(path):
+                encoder = read_folder(path, device, torch.float32)
+            else:
+                encoder = SentenceTransformer(target, device=device, model_kwargs={"dtype": torch.float32})
+        except SelfguideError:
+            raise
+        except Exception as error:
+            raise SelfguideError(_load_failure(name, path.is_dir(), error)) from error
+    return encoder
+
+
+def _load_failure(name: str, local: bool, error: Exception) -> str:
+    reason = " ".join(str(error).split())[:300]
+    if local:
+        return f"The encoder in {name} could not be loaded: {reason}"
+    return (
+        f"There is no encoder called {name!r}: it is not 'mini', not a folder here, and the model hub did not give it "
+        f"(offline, or no such model). Download it elsewhere and pass its folder. The hub client said: {reason}"
+    )
+
+
+def _allowed_length(encoder: SentenceTransformer, wanted: int) -> int:
+    if wanted < 3:
+        raise UsageError(f"max_length must be at least 3 tokens ([CLS], one word piece, [SEP]), got {wanted}.")
+    if not isinstance(encoder[0], Transformer):  # word vectors have no positions that could run out
+        return wanted
+    config = backbone(encoder).config
+    positions = getattr(config, "max_position_embeddings", None)
+    if not isinstance(positions, int) or positions <= 0:
+        return wanted
+    # RoBERTa-like models count positions from padding_idx + 1 on.
+    offset = 2 if "roberta" in str(config.model_type) or config.model_type in ("camembert", "mpnet") else 0
+    return min(wanted, positions - offset)
+
+
+def _layer_mean(width: int, count: int, chosen: tuple[int, ...]) -> WeightedLayerPooling:
+    weights = torch.zeros(count + 1)
+    weights[list(chosen)] = 1.0
+    module = WeightedLayerPooling(width, num_hidden_layers=count, layer_start=0, layer_weights=nn.Parameter(weights))
+    return module.requires_grad_(False)
+
+
+def _probe_inputs(encoder: SentenceTransformer) -> dict[str, torch.Tensor]:
+    features = encoder.preprocess(["a b"])
+    inputs = model_inputs(features, input_names(encoder))
+    return {name: value.to(encoder.device) for name, value in inputs.items()}
+
+
+@torch.no_grad()
+def _probe(encoder: SentenceTransformer) -> tuple[torch.Tensor, ...]:
+    model = backbone(encoder)
+    with _evaluating(model):
+        return hidden_states(model, _probe_inputs(encoder))
+
+
+@contextmanager
+def _evaluating(model: nn.Module) -> Iterator[None]:
+    training = model.training
+    model.eval()
+    try:
+        yield
+    finally:
+        model.train(training)
+
+
+@contextmanager
+def quiet_libraries() -> Iterator[None]:
+    """Keep the libraries' own notes about unused heads and missing hubs out of the user's terminal."""
+    import logging
+
+    from transformers.utils import logging as transformers_logging
+
+    names = ("sentence_transformers", "huggingface_hub", "transformers")
+    before = {name: logging.getLogger(name).level for name in names}
+    bars = transformers_logging.is_progress_bar_enabled()
+    try:
+        for name in names:
+            logging.getLogger(name).setLevel(logging.ERROR)
+        transformers_logging.disable_progress_bar()
+        yield
+    finally:
+        for name, level in before.items():
+            logging.getLogger(name).setLevel(level)
+        if bars:
+            transformers_logging.enable_progress_bar()

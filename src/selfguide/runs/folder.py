@@ -1,0 +1,132 @@
+"""Where a run lives: in ``<output>.partial`` until it is done, under its own name afterwards.
+
+The work folder holds the configuration, the cleaned text and the checkpoints. A finished encoder is renamed into place; an
+interrupted run stays until it is resumed or started over. Nothing half-written ever carries the final name.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from safetensors import SafetensorError
+
+from selfguide.errors import InterruptedRun, SelfguideError, UsageError
+from selfguide.progress import is_main_process
+from selfguide.training.configuration import RUN_FILE, RunConfig
+from selfguide.training.distributed import wait_for_everyone
+from selfguide.training.settings import TrainingSettings
+from selfguide.training.trainer import COMPLETE
+
+
+@contextlib.contextmanager
+def work_folder(config: RunConfig, output: str | Path | None, overwrite: bool, resume: bool) -> Iterator[Path]:
+    if output is None:
+        if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+            raise UsageError("With several processes, say where to write (output=): they meet in that folder.")
+        with tempfile.TemporaryDirectory(prefix="selfguide-") as folder:
+            yield Path(folder)
+        return
+    final, work = Path(output), partial_folder(output)
+    if is_main_process():
+        _claim(final, work, config, overwrite, resume)
+    wait_for_everyone(TrainingSettings(**config.training))
+    try:
+        yield work
+    except InterruptedRun as error:
+        raise InterruptedRun(f"{error} Go on with: selfguide train --output {final} --resume") from None
+    except KeyboardInterrupt:
+        raise InterruptedRun(
+            f"Interrupted. What was finished is in {work}; go on with: selfguide train --output {final} --resume"
+        ) from None
+    except Exception as error:
+        # A run that failed before its first checkpoint left nothing worth resuming.
+        # (A method of several stages keeps the earlier ones below.)
+        resumable = any(work.rglob(COMPLETE))
+        if is_main_process() and not resumable:
+            shutil.rmtree(work, ignore_errors=True)
+        if isinstance(error, OSError | SafetensorError):  # safetensors reports a full disk with a class of its own
+            way_out = f"go on with: selfguide train --output {final} --resume" if resumable else "run it again."
+            reason = " ".join(str(error).split()).rstrip(".")
+            raise SelfguideError(
+                f"The run could not be written to {work}: {reason}. Make room, then {way_out}"
+            ) from error
+        raise
+
+
+def partial_folder(output: str | Path) -> Path:
+    """Where a run lives until it is finished."""
+    final = Path(output)
+    if not final.name:
+        raise UsageError(f"--output {final} is no folder to be made; name one, such as {final / 'tuned'}.")
+    return final.with_name(final.name + ".partial")
+
+
+def stored_config(output: str | Path) -> RunConfig:
+    """The configuration of an interrupted run."""
+    path = partial_folder(output) / RUN_FILE
+    if not path.is_file():
+        state = "it is finished" if (Path(output) / RUN_FILE).is_file() else "there is no interrupted run there"
+        raise UsageError(f"Nothing to resume at {output}: {state}. Leave --resume out to start one.")
+    return RunConfig.from_file(path)
+
+
+def _claim(final: Path, work: Path, config: RunConfig, overwrite: bool, resume: bool) -> None:
+    """Make the work folder, or refuse in words."""
+    if final.exists() and not overwrite:
+        raise UsageError(f"{final} exists already; choose another --output, or say --overwrite to replace it.")
+    if final.exists() and not (final / RUN_FILE).is_file() and not _is_empty_folder(final):
+        raise UsageError(
+            f"{final} was not made by selfguide (it holds no {RUN_FILE}), so --overwrite does not touch it; "
+            "choose another --output."
+        )
+    if resume:
+        stored = stored_config(final)
+        changed = _first_difference(asdict(stored), asdict(config))
+        if changed is not None:
+            raise UsageError(
+                f"This is not the run that was interrupted: there, {changed[0]} was {changed[1]!r}. "
+                f"Resume with `selfguide train --output {final} --resume` alone, or start over with --overwrite."
+            )
+        return
+    if work.exists():
+        if not overwrite:
+            raise UsageError(f"An interrupted run is in {work}: --resume goes on with it, --overwrite starts over.")
+        shutil.rmtree(work)
+    try:
+        work.mkdir(parents=True)
+        (work / RUN_FILE).write_text(json.dumps({"config": asdict(config)}, indent=2), encoding="utf-8")
+    except OSError as error:
+        raise SelfguideError(f"The output folder {final} cannot be made: {error.strerror or error}.") from None
+
+
+def _first_difference(stored: dict[str, Any], wanted: dict[str, Any]) -> tuple[str, Any] | None:
+    for name, value in stored.items():
+        if isinstance(value, dict) and isinstance(wanted.get(name), dict):
+            inner = _first_difference(value, wanted[name])
+            if inner is not None:
+                return inner
+        elif value != wanted.get(name):
+            return name, value
+    return None
+
+
+def _is_empty_folder(path: Path) -> bool:
+    return path.is_dir() and not any(path.iterdir())
+
+
+def put_in_place(finished: Path, final: Path) -> None:
+    """Rename, and only then drop what was there before: at no moment is there neither."""
+    former = final.with_name(final.name + ".former")
+    shutil.rmtree(former, ignore_errors=True)
+    if final.exists():
+        final.rename(former)
+    finished.rename(final)
+    shutil.rmtree(former, ignore_errors=True)

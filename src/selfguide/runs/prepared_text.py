@@ -1,0 +1,100 @@
+"""The text of a run: cleaned once, written as a memory-mapped dataset, and looked at before training on it.
+
+On disk, so that its size does not matter and a resumed run finds what it was trained on, even if it came from a pipe.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from selfguide.data import Sentences
+from selfguide.errors import SelfguideError
+from selfguide.progress import Reporter, is_main_process
+from selfguide.training.distributed import wait_for_everyone
+from selfguide.training.settings import TrainingSettings
+
+if TYPE_CHECKING:
+    from datasets import Dataset
+    from sentence_transformers import SentenceTransformer
+
+
+def prepare_text(
+    work: Path, sentences: Sentences | None, settings: TrainingSettings, reporter: Reporter
+) -> tuple[Dataset, dict[str, Any]]:
+    """The cleaned text as a memory-mapped dataset, and its summary; a resumed run finds both in its folder."""
+    from datasets import Dataset
+
+    arrow, summary_file = work / "text.arrow", work / "text.json"
+    if is_main_process() and not summary_file.is_file():
+        assert sentences is not None
+        _write_arrow(arrow, sentences, reporter)
+        summary = {**sentences.summary.as_dict(), "fingerprint": sentences.summary.fingerprint}
+        if sentences.summary.kept < 2:
+            raise SelfguideError(
+                f"There is too little to train on: {sentences.summary.describe()}. "
+                "Contrastive training needs at least two different sentences, and pays from a few hundred on."
+            )
+        reporter.note(sentences.summary.describe())
+        fresh = summary_file.with_suffix(".tmp")
+        fresh.write_text(json.dumps(summary, indent=2), encoding="utf-8")
+        fresh.replace(summary_file)
+    wait_for_everyone(settings)
+    return Dataset.from_file(str(arrow)), json.loads(summary_file.read_text(encoding="utf-8"))
+
+
+def _write_arrow(path: Path, sentences: Iterable[str], reporter: Reporter, chunk: int = 10_000) -> None:
+    import pyarrow as pa
+
+    schema = pa.schema([("sentence", pa.string())])
+    with (
+        pa.OSFile(str(path), "wb") as sink,
+        pa.ipc.new_stream(sink, schema) as writer,
+        reporter.bar("reading", None, "sentences") as advance,
+    ):
+        batch: list[str] = []
+        for sentence in sentences:
+            batch.append(sentence)
+            if len(batch) == chunk:
+                writer.write_batch(pa.record_batch([batch], schema=schema))
+                advance(len(batch), "")
+                batch = []
+        if batch:
+            writer.write_batch(pa.record_batch([batch], schema=schema))
+
+
+def check_text(
+    text: Dataset, encoder: SentenceTransformer, settings: TrainingSettings, reporter: Reporter, few_steps: int
+) -> None:
+    """Warn where training is likely to be pointless; ``few_steps``: below these the method does more harm than good."""
+    count = len(text)
+    per_epoch = count / (settings.batch_size * settings.gradient_accumulation)
+    steps = settings.max_steps or math.ceil(settings.epochs * per_epoch)
+    if steps < few_steps:
+        reporter.warn(
+            f"{count:,} sentences give {steps} steps here. Contrastive tuning gets worse before it gets better, and below about "
+            f"{few_steps} steps the result may be worse than the untuned encoder: add text, or say --epochs "
+            f"{math.ceil(few_steps / per_epoch)}."
+        )
+    if not callable(encoder.tokenizer):  # an encoder that looks words up has a tokenizer of another kind
+        return
+    step = max(1, count // 500)
+    sample = [text[index]["sentence"] for index in range(0, count, step)]
+    unknown = encoder.tokenizer.unk_token_id
+    special = set(encoder.tokenizer.all_special_ids) - {unknown}
+    tokens = [[token for token in ids if token not in special] for ids in encoder.tokenizer(sample)["input_ids"]]
+    lengths = sorted(len(ids) for ids in tokens)
+    if lengths[len(lengths) // 2] < 3:
+        reporter.warn("half of the lines have fewer than three tokens: these look like words or labels, not sentences.")
+    flat = [token for ids in tokens for token in ids]
+    if flat and unknown is not None and flat.count(unknown) > 0.5 * len(flat):
+        reporter.warn(
+            "the encoder's tokenizer does not know most of this text's words; choose an encoder of its language."
+        )
+    if count >= 50 and len(set(flat)) < 20:
+        reporter.warn(
+            f"the text uses only {len(set(flat))} different tokens: its sentences are too alike to tell apart."
+        )

@@ -1,0 +1,255 @@
+"""A run: from a configuration to a finished folder. :func:`train` is the Python API, :func:`run` what the commands call."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import time
+from collections.abc import Iterable
+from dataclasses import asdict, fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from selfguide.data import Sentences, TextOptions, open_text
+from selfguide.data.pairs import Pairs, read_pairs
+from selfguide.errors import SelfguideError
+from selfguide.methods import registry
+from selfguide.models.encoders import load_encoder, quiet_libraries, with_pooling
+from selfguide.models.folders import is_stock
+from selfguide.progress import Reporter, is_main_process
+from selfguide.report.evidence import RunEvidence
+from selfguide.report.folders import write_run_report
+from selfguide.runs.evidence import collect_after, collect_before, sample
+from selfguide.runs.folder import put_in_place, work_folder
+from selfguide.runs.prepared_text import check_text, prepare_text
+from selfguide.runs.resolution import resolved
+from selfguide.training.configuration import RUN_FILE, RunConfig, RunRecord
+from selfguide.training.distributed import wait_for_everyone
+from selfguide.training.settings import TrainingSettings
+from selfguide.training.trainer import DEV_METRIC, FitContext, TrainingOutcome
+from selfguide.versions import versions
+
+if TYPE_CHECKING:
+    from sentence_transformers import SentenceTransformer
+    from sentence_transformers.sentence_transformer.evaluation import EmbeddingSimilarityEvaluator
+
+IN_MEMORY = "(sentences given in Python)"
+GIVEN_ENCODER = "(an encoder given in Python)"
+
+
+def train(
+    encoder: str | Path | SentenceTransformer,
+    text: str | Path | Iterable[str] | Iterable[Path] | Sentences,
+    method: str = "sg-opt",
+    *,
+    output: str | Path | None = None,
+    dev: str | Path | None = None,
+    overwrite: bool = False,
+    resume: bool = False,
+    quiet: bool = False,
+    report: bool = True,
+    text_options: TextOptions | None = None,
+    **options: Any,
+) -> SentenceTransformer:
+    """Tune an encoder on unlabelled text and return it.
+
+    Args:
+        encoder: ``"mini"``, a folder, a hub name, or a loaded SentenceTransformer (a copy is tuned, yours stays as it is).
+        text: a file, glob or ``hf:`` name; a list of paths; a list of sentences; or :class:`~selfguide.data.Sentences`.
+        method: a name from :func:`selfguide.methods.registry` (``selfguide methods`` lists them).
+        output: folder for the finished encoder; ``None`` writes nothing.
+        dev: graded pairs (score, sentence, sentence; tab-separated) that choose the best checkpoint.
+        overwrite, resume: what to do with what a former run left at ``output``.
+        quiet: no notes and no progress bar.
+        report: write ``report.html`` into the folder; it shows up to 200 sentences of the text.
+        text_options: how the text is read and cleaned.
+        **options: training settings (``epochs``, ``batch_size``, ``learning_rate``, ``seed`` …, see
+            :class:`~selfguide.training.settings.TrainingSettings`) and the method's own (``temperature``, ``stay_close`` …).
+
+    Example::
+
+        encoder = selfguide.train("mini", "notes.txt", output="notes-encoder", seed=3)
+        encoder.encode(["How do I reset my password?"])
+    """
+    setting_names = {item.name for item in fields(TrainingSettings)}
+    sentences = open_text(text, text_options or TextOptions())
+    config = RunConfig(
+        text=_source_names(text),
+        encoder=str(encoder) if isinstance(encoder, str | Path) else GIVEN_ENCODER,
+        method=method,
+        options={name: value for name, value in options.items() if name not in setting_names},
+        training={name: value for name, value in options.items() if name in setting_names},
+        text_options=asdict(text_options or TextOptions()),
+        dev=str(dev) if dev is not None else None,
+    )
+    given = None if isinstance(encoder, str | Path) else encoder
+    reporter = Reporter(quiet=quiet, main_process=is_main_process())
+    tuned, _ = run(config, output, reporter, sentences, given, overwrite=overwrite, resume=resume, report=report)
+    return tuned
+
+
+def run(
+    config: RunConfig,
+    output: str | Path | None,
+    reporter: Reporter,
+    sentences: Sentences | None = None,
+    encoder: SentenceTransformer | None = None,
+    *,
+    overwrite: bool = False,
+    resume: bool = False,
+    report: bool = True,
+) -> tuple[SentenceTransformer, RunRecord]:
+    """Do a run; see :func:`train`. ``sentences`` and ``encoder`` stand in for what the configuration only names."""
+    config = resolved(config)
+    with work_folder(config, output, overwrite, resume) as work, quiet_libraries():
+        started = time.monotonic()
+        record = RunRecord(config)
+        settings = TrainingSettings(**config.training)
+        method = registry.make(config.method, config.options)
+        method.check()
+        dev_pairs = _dev_pairs(config.dev) if config.dev else None
+        if not (work / "text.json").is_file() and sentences is None:
+            sentences = _open_named_text(config)
+        if encoder is None and config.encoder == GIVEN_ENCODER:
+            raise SelfguideError("This run started from an encoder given in Python; name one with --encoder.")
+        student = _own_copy(encoder) if encoder is not None else load_encoder(config.encoder, device=_device(settings))
+        text, record.text = prepare_text(work, sentences, settings, reporter)
+        record.seconds["text"] = time.monotonic() - started
+        check_text(text, student, settings, reporter, method.few_steps)
+        # The student is tuned in place, so what a report shows of the time before is measured now.
+        measured = report and output is not None and is_main_process()
+        before = collect_before(student, sample(text, seed=settings.seed), reporter) if measured else None
+        evaluator = _evaluator(dev_pairs, settings) if dev_pairs else None
+        if evaluator is not None:
+            record.scores |= _scores_before(student, evaluator)
+        context = FitContext(text, settings, work, reporter, evaluator, resume=resume)
+        outcome = method.fit(student, context)
+        if evaluator is not None and outcome.best_score is None:  # nothing was tuned, so nothing was scored on the way
+            outcome.best_score = float(evaluator(outcome.encoder)[f"dev_{DEV_METRIC}"])
+        evidence = collect_after(before, outcome.encoder, reporter)
+        _fill(record, outcome, reporter)
+        record.seconds["total"] = time.monotonic() - started
+        if output is not None:
+            _finish(outcome.encoder, record, work, Path(output), (evidence, reporter) if report else None)
+        return outcome.encoder, record
+
+
+def _source_names(text: object) -> tuple[str, ...]:
+    if isinstance(text, str | Path):
+        return (str(text),)
+    if isinstance(text, list | tuple) and text and all(isinstance(item, Path) for item in text):
+        return tuple(str(item) for item in text)
+    return (IN_MEMORY,)
+
+
+def _open_named_text(config: RunConfig) -> Sentences:
+    if config.text == (IN_MEMORY,):
+        raise SelfguideError("This run was trained on sentences given in Python; pass them to selfguide.train again.")
+    return Sentences(config.text, TextOptions(**config.text_options))
+
+
+def _dev_pairs(path: str) -> Pairs:
+    pairs = read_pairs(Path(path))
+    if len(set(pairs.scores)) < 2:
+        raise SelfguideError(
+            f"{path} gives every pair the same score: they cannot tell a better checkpoint from a worse."
+        )
+    return pairs
+
+
+def _evaluator(pairs: Pairs, settings: TrainingSettings) -> EmbeddingSimilarityEvaluator:
+    from sentence_transformers.sentence_transformer.evaluation import EmbeddingSimilarityEvaluator
+
+    return EmbeddingSimilarityEvaluator(
+        pairs.first,
+        pairs.second,
+        pairs.scores,
+        batch_size=max(64, settings.batch_size),
+        main_similarity="cosine",
+        name="dev",
+        write_csv=False,
+    )
+
+
+def _scores_before(encoder: SentenceTransformer, evaluator: EmbeddingSimilarityEvaluator) -> dict[str, float]:
+    """Dev scores of the untuned encoder's [CLS] and mean."""
+    return {
+        f"before ({pooling})": float(evaluator(with_pooling(encoder, pooling))[f"dev_{DEV_METRIC}"])
+        for pooling in ("cls", "mean")
+    }
+
+
+def _fill(record: RunRecord, outcome: TrainingOutcome, reporter: Reporter) -> None:
+    record.steps = outcome.steps
+    record.final_loss = outcome.final_loss
+    record.seconds["training"] = outcome.seconds
+    record.sentences_per_second = outcome.sentences_per_second
+    record.dev_curve = outcome.dev_scores
+    record.loss_curve = outcome.losses
+    if outcome.best_score is not None:
+        record.scores["after"] = outcome.best_score
+    if outcome.best_step is not None:
+        early = ", stopped early" if outcome.stopped_early else ""
+        record.checkpoint = f"step {outcome.best_step}, best on the dev pairs{early}"
+    elif not outcome.steps or registry.entry(record.config.method).family != "tuning":
+        record.checkpoint = "none: nothing was tuned"
+    else:
+        record.checkpoint = "the last one: there were no dev pairs to choose by"
+    record.chosen = outcome.chosen
+    record.checkpoint += "".join(f"; {name} {value:g} by the dev pairs" for name, value in outcome.chosen.items())
+    record.warnings = list(reporter.warnings)
+    record.versions = versions()
+    record.finished = time.strftime("%Y-%m-%dT%H:%M:%S%z")
+
+
+def _finish(
+    encoder: SentenceTransformer,
+    record: RunRecord,
+    work: Path,
+    final: Path,
+    report: tuple[RunEvidence | None, Reporter] | None,
+) -> None:
+    """Write the folder under a temporary name, then put it in place."""
+    from selfguide.runs.card import model_card
+
+    if is_main_process():
+        finished = work / "finished"
+        shutil.rmtree(finished, ignore_errors=True)
+        encoder.save(str(finished), create_model_card=False, safe_serialization=True)
+        (finished / "README.md").write_text(model_card(record, encoder), encoding="utf-8")
+        # Whether sentence-transformers alone can load the folder; if not, selfguide.load does.
+        facts = {**asdict(record), "stock": is_stock(encoder)}
+        (finished / RUN_FILE).write_text(json.dumps(facts, indent=2), encoding="utf-8")
+        if report is not None:
+            write_run_report(finished, *report)
+        _keep_curves(work, finished)
+        _as_readable_as_any(finished)
+        put_in_place(finished, final)
+        shutil.rmtree(work, ignore_errors=True)
+    wait_for_everyone(TrainingSettings(**record.config.training))
+
+
+def _keep_curves(work: Path, finished: Path) -> None:
+    """A tracker on disk (tensorboard) writes below the work folder; its files go along, or they would be lost with it."""
+    if (work / "runs").is_dir():
+        (work / "runs").rename(finished / "runs")
+
+
+def _as_readable_as_any(folder: Path) -> None:
+    """Weights are written for their owner alone; give every file the permissions that a new file has here."""
+    mask = os.umask(0)
+    os.umask(mask)
+    for path in folder.rglob("*"):
+        if path.is_file():
+            path.chmod(0o666 & ~mask)
+
+
+def _own_copy(encoder: SentenceTransformer) -> SentenceTransformer:
+    import copy
+
+    return copy.deepcopy(encoder)
+
+
+def _device(settings: TrainingSettings) -> str | None:
+    return None if settings.device == "auto" else settings.device

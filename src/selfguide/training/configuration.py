@@ -1,0 +1,73 @@
+"""What a run is told and what it tells: the configuration, and the record that ``run.json`` keeps."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from selfguide.errors import SelfguideError
+
+RUN_FILE = "run.json"
+
+
+@dataclass(frozen=True)
+class RunConfig:
+    """Everything that decides what a run does; ``run.json`` carries it and ``--config`` reads it."""
+
+    text: tuple[str, ...]
+    encoder: str = "mini"
+    method: str = "sg-opt"
+    options: dict[str, Any] = field(default_factory=dict)
+    training: dict[str, Any] = field(default_factory=dict)
+    text_options: dict[str, Any] = field(default_factory=dict)
+    dev: str | None = None
+
+    @classmethod
+    def from_file(cls, path: str | Path) -> RunConfig:
+        """Read ``run.json`` (or a file with the same keys under ``config``)."""
+        try:
+            content = json.loads(Path(path).read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            raise SelfguideError(f"There is no configuration file {path}.") from None
+        except (OSError, ValueError) as error:
+            raise SelfguideError(f"{path} is not a configuration that can be read: {error}.") from None
+        values = content.get("config", content) if isinstance(content, dict) else None
+        if not isinstance(values, dict) or not _is_configuration(values):
+            raise SelfguideError(f"{path} is not a run's configuration; it should hold what a run.json holds.")
+        return cls(**{**values, "text": tuple(values["text"])})
+
+
+def _is_configuration(values: dict[str, Any]) -> bool:
+    """Whether the values read from a file have the names and the types of a configuration's."""
+    kinds = {"encoder": str, "method": str, "options": dict, "training": dict, "text_options": dict}
+    text = values.get("text")
+    return (
+        isinstance(text, list)
+        and all(isinstance(source, str) for source in text)
+        and set(values) <= {*kinds, "text", "dev"}
+        and all(isinstance(values.get(name, kind()), kind) for name, kind in kinds.items())
+        and isinstance(values.get("dev"), str | None)
+    )
+
+
+@dataclass
+class RunRecord:
+    """What a run did, as ``run.json`` tells it."""
+
+    config: RunConfig
+    text: dict[str, Any] = field(default_factory=dict)
+    scores: dict[str, float] = field(default_factory=dict)
+    dev_curve: list[tuple[int, float]] = field(default_factory=list)
+    loss_curve: list[tuple[int, float]] = field(default_factory=list)
+    checkpoint: str = ""
+    chosen: dict[str, float] = field(default_factory=dict)
+    """Options that the dev pairs chose."""
+    steps: int = 0
+    final_loss: float | None = None
+    seconds: dict[str, float] = field(default_factory=dict)
+    sentences_per_second: float = 0.0
+    warnings: list[str] = field(default_factory=list)
+    versions: dict[str, str] = field(default_factory=dict)
+    finished: str = ""

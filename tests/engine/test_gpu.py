@@ -1,0 +1,117 @@
+"""What runs on a GPU alone: recorded steps and sequences of different lengths in one call. Skipped where there is none."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from experiments.contestants import Ours, _moved, encoder_folder
+from selfguide.engine.encode import cosine, encode
+from selfguide.models.encoders import load_encoder
+from toys import toy_sentences
+
+pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    with encoder_folder("tiny", layers=3) as path:
+        yield path
+
+
+def test_a_recorded_step_has_the_plain_steps_loss_and_gradients(folder: Path, tmp_path: Path) -> None:
+    text = toy_sentences(64)
+    ours = _without_dropout(folder, text, tmp_path)
+    graphs = ours.loss._graphs
+    assert graphs is not None
+    for kept in (False, True):
+        for _ in range(4):
+            recorded = _step(ours, text[:16], kept)
+        ours.loss._graphs = None
+        plain = _step(ours, text[:16], kept)
+        ours.loss._graphs = graphs
+        assert recorded[0] == pytest.approx(plain[0], abs=1e-5)
+        assert recorded[1].keys() == plain[1].keys()
+        for name, gradient in plain[1].items():
+            torch.testing.assert_close(recorded[1][name], gradient, atol=1e-4, rtol=1e-3, msg=name)
+    assert not graphs.given_up, ours.notes
+    assert len(graphs) == 2  # with and without kept views
+
+
+def test_a_recorded_step_reads_its_own_batch(folder: Path, tmp_path: Path) -> None:
+    """A replay must not go on with the sentences that were recorded."""
+    text = toy_sentences(64)
+    ours = _without_dropout(folder, text, tmp_path)
+    for _ in range(4):
+        _step(ours, text[:16], False)
+    graphs, other = ours.loss._graphs, _step(ours, text[16:32], False)
+    assert graphs is not None
+    assert len(graphs) >= 1
+    ours.loss._graphs = None
+    assert other[0] == pytest.approx(_step(ours, text[16:32], False)[0], abs=1e-5)
+
+
+def test_shapes_take_turns_without_reading_each_others_memory(folder: Path, tmp_path: Path) -> None:
+    """Recordings share their working memory and their gradients."""
+    text = [*toy_sentences(32), *(" and ".join(toy_sentences(64)[at : at + 6]) for at in range(0, 48, 3))]
+    ours = _without_dropout(folder, text, tmp_path)
+    graphs, batches = ours.loss._graphs, (text[:16], text[-16:], text[:8])
+    assert graphs is not None
+    for _ in range(4):
+        recorded = [_step(ours, batch, False) for batch in batches]
+    assert len(graphs) == len(batches)
+    ours.loss._graphs = None
+    for batch, (loss, gradients) in zip(batches, recorded, strict=True):
+        plain = _step(ours, batch, False)
+        assert loss == pytest.approx(plain[0], abs=1e-5)
+        for name, gradient in plain[1].items():
+            torch.testing.assert_close(gradients[name], gradient, atol=1e-4, rtol=1e-3, msg=name)
+
+
+def test_a_scaled_loss_has_scaled_gradients(folder: Path, tmp_path: Path) -> None:
+    text = toy_sentences(32)
+    ours = _without_dropout(folder, text, tmp_path)
+    for _ in range(4):
+        plain = _step(ours, text[:16], False)
+    scaled = _step(ours, text[:16], False, weight=8.0)
+    for name, gradient in plain[1].items():
+        torch.testing.assert_close(scaled[1][name], 8 * gradient, atol=1e-4, rtol=1e-3, msg=name)
+
+
+def test_dropout_differs_from_replay_to_replay(folder: Path, tmp_path: Path) -> None:
+    text = toy_sentences(32)
+    ours = Ours(folder, text, tmp_path, "cuda")
+    losses = {round(_step(ours, text[:16], False)[0], 6) for _ in range(8)}
+    assert len(losses) == 8
+
+
+def test_bf16_encoding_follows_fp32(folder: Path) -> None:
+    encoder = load_encoder(folder, device="cuda")
+    text = [" and ".join(toy_sentences(64)[:count]) for count in range(1, 30)]
+    half, single = (np.asarray(encode(encoder, text, backend=name, show_progress=False)) for name in ("bf16", "torch"))
+    assert cosine(half, single).min() > 0.999
+
+
+def _without_dropout(folder: Path, text: list[str], work: Path) -> Ours:
+    ours = Ours(folder, text, work, "cuda")
+    for module in ours.loss.modules():
+        if isinstance(module, torch.nn.Dropout):
+            module.p = 0.0
+    return ours
+
+
+def _step(ours: Ours, batch: list[str], kept: bool, weight: float = 1.0) -> tuple[float, dict[str, Any]]:
+    """The loss and the gradients; weights stay as they are."""
+    ours.loss._kept = ours._kept if kept else None
+    made = ours._collate([{"s": sentence} for sentence in batch])
+    features = {name.removeprefix("s_"): _moved(value, "cuda") for name, value in made.items()}
+    loss = ours.loss([features])
+    (weight * loss).backward()
+    found = {name: weight.grad.clone() for name, weight in ours.loss.named_parameters() if weight.grad is not None}
+    ours.loss.zero_grad(set_to_none=True)
+    return loss.item(), found

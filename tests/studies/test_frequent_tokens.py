@@ -1,0 +1,112 @@
+"""``selfguide study frequent-tokens``: what is left out, what the mean of the rest is, and what comes of it."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import selfguide
+from selfguide.errors import SelfguideError, UsageError
+from selfguide.evaluation.data import own_pairs
+from selfguide.evaluation.embedder import embedder
+from selfguide.evaluation.protocol import Protocol
+from selfguide.evaluation.sts import score_pairs
+from selfguide.models.encoders import load_encoder
+from selfguide.studies import figures
+from selfguide.studies.frequent_tokens import frequency_ranks, thinned_means
+from toys import toy_sentences
+
+SENTENCES = ["the old man repairs the old clock", "my sister paints the car", "the car"]
+
+
+def test_ranks_follow_the_counts_and_special_tokens_come_last(bert: Path) -> None:
+    encoder = load_encoder(bert)
+    ranks, tokens, shares = frequency_ranks(encoder, SENTENCES, (0, 1, 2))
+    vocabulary = encoder.tokenizer.get_vocab()
+    assert tokens[0] == "the"
+    assert set(tokens[1:3]) == {"old", "car"}
+    assert ranks[vocabulary["the"]] == 0
+    assert min(ranks[vocabulary[token]] for token in ("[CLS]", "[SEP]", "[PAD]")) > len(vocabulary)
+    # 4 of 14 tokens are "the", 2 are "old" or "car".
+    assert shares == pytest.approx([0, 4 / 14, 6 / 14])
+
+
+@pytest.mark.parametrize("removed", [0, 1, 3, 500])
+def test_thinned_means_are_those_of_a_plain_loop(bert: Path, removed: int) -> None:
+    encoder = load_encoder(bert)
+    ranks, _, _ = frequency_ranks(encoder, SENTENCES, (removed,))
+    found = thinned_means(encoder, SENTENCES, ranks, (removed,), batch_size=2)[0]
+    for sentence, vector in zip(SENTENCES, found, strict=True):
+        ids = encoder.tokenizer(sentence, return_tensors="pt")
+        with torch.no_grad():
+            states = encoder[0].model(**ids).last_hidden_state[0]
+        kept = [place for place, token in enumerate(ids["input_ids"][0].tolist()) if ranks[token] >= removed]
+        assert len(kept) >= 2  # [CLS] and [SEP] stay
+        np.testing.assert_allclose(vector, states[kept].mean(dim=0).numpy(), atol=1e-5)
+
+
+def study(bert: Path, text: Path, pairs: Path, failed: int = 0, **more: Any) -> dict[str, Any]:
+    quick = ("max_steps=2", "batch_size=4", "removed=0,1,2", "methods=consert")
+    given: dict[str, Any] = {"encoder": bert, "text": text, "limit": 30, "pairs": pairs, "dev": "", "jobs": 1}
+    found = selfguide.study("frequent-tokens", settings=quick, **given | more)
+    assert len(found.failed) == failed
+    return found.results
+
+
+def broken(address: str) -> Any:
+    raise SelfguideError("no luck.")
+
+
+def test_the_study_tells_scores_and_cosines_before_and_after(
+    bert: Path, text_file: Path, dev_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "study"
+    results = study(bert, text_file, dev_file, output=folder, seeds=2)
+    rows = results["tables"][0]["rows"]
+    assert [row["removed"] for row in rows] == [0, 1, 2]
+    # Leaving nothing out is the plain mean.
+    mean = score_pairs(own_pairs(dev_file), embedder(bert, pooling="mean"), Protocol(bootstrap=0)).value
+    assert rows[0]["score untuned"]["mean"] == pytest.approx(mean, abs=0.01)
+    assert set(rows[0]["score consert"]["by_seed"]) == {"1", "2"}
+    scores, cosines = results["figures"]
+    for figure, name in ((scores, "score"), (cosines, "cosine")):
+        for series in figure["series"]:
+            assert [value for _, value in series["points"]] == [row[f"{name} {series['name']}"] for row in rows]
+    measured = results["measurements"]["untuned"]["result"]
+    assert [row["score untuned"]["mean"] for row in rows] == measured["scores"]
+    assert [row["share"] for row in results["tables"][1]["rows"]] == [100 * share for share in measured["shares"]]
+    assert len(figures.draw_figures(results, folder)) == 4
+
+    monkeypatch.setattr("selfguide.studies.measuring.measure", lambda job: pytest.fail("measured again"))
+    assert study(bert, text_file, dev_file, output=folder, seeds=2)["tables"] == results["tables"]
+
+    # Without the untuned encoder's numbers the tuned ones' stand; without any there is nothing to draw.
+    (folder / "measurements" / "untuned.json").unlink()
+    monkeypatch.undo()
+    monkeypatch.setattr("selfguide.studies.measuring.function_of", broken)
+    told = study(bert, text_file, dev_file, failed=1, output=folder, seeds=2)
+    assert [row["score untuned"] for row in told["tables"][0]["rows"]] == [None] * 3
+    assert [row["score consert"] for row in told["tables"][0]["rows"]] == [row["score consert"] for row in rows]
+    shutil.rmtree(folder / "measurements")
+    assert study(bert, text_file, dev_file, failed=3, output=folder, seeds=2)["figures"] == []
+
+
+def test_the_encoder_still_reads_what_the_mean_leaves_out(bert: Path) -> None:
+    encoder = load_encoder(bert)
+    ranks, _, _ = frequency_ranks(encoder, SENTENCES, (1,))
+    with_it, without = toy_sentences(1)[0], toy_sentences(1)[0].removeprefix("the ")
+    first, second = (thinned_means(encoder, [text], ranks, (1,), 8)[0, 0] for text in (with_it, without))
+    assert not np.allclose(first, second)
+
+
+@pytest.mark.parametrize(
+    ("setting", "words"), [("methods=whitening", "whitening tunes nothing"), ("removed=-1", "from 0 on, not -1")]
+)
+def test_what_makes_no_sense_is_refused(setting: str, words: str, bert: Path) -> None:
+    with pytest.raises(UsageError, match=words):
+        selfguide.study("frequent-tokens", encoder=bert, settings=(setting,))

@@ -1,0 +1,11 @@
+"""Headless Chromium, where it is installed."""
+
+from __future__ import annotations
+
+import shutil
+
+BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+FLAGS = (
+    "--headless --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking "
+    "--disable-component-update --disable-sync --virtual-time-budget=3000 --enable-logging=stderr --v=0 --dump-dom"
+).split()

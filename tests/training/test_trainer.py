@@ -1,0 +1,346 @@
+"""Runs: repeatable, resumable after a kill, honest about what they chose."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+from sentence_transformers import SentenceTransformer
+
+import selfguide
+from selfguide.data import Sentences
+from selfguide.data.pairs import read_pairs
+from selfguide.errors import SelfguideError, UsageError
+from selfguide.models.encoders import load_encoder, with_pooling
+from selfguide.progress import Reporter
+from selfguide.runs.run import _evaluator, _keep_curves, run
+from selfguide.training.configuration import RunConfig
+from selfguide.training.monitors import effective_rank, has_collapsed, mean_cosine
+from selfguide.training.settings import TrainingSettings
+from selfguide.training.trainer import FitContext, fine_tune, latest_checkpoint
+from toys import toy_sentences
+
+QUICK: dict[str, Any] = {"head_size": 16, "batch_size": 8, "learning_rate": 1e-3, "device": "cpu"}
+
+
+@pytest.fixture(autouse=True)
+def _own_cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SELFGUIDE_CACHE", str(tmp_path_factory.mktemp("cache")))
+
+
+def _weights(folder: Path) -> dict[str, torch.Tensor]:
+    return load_file(folder / "model.safetensors")
+
+
+def _same(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> bool:
+    return one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)
+
+
+def test_what_comes_out_is_a_plain_folder_equal_to_what_is_in_memory(
+    bert: Path, text_file: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "out"
+    encoder = selfguide.train(bert, text_file, output=out, quiet=True, **QUICK)
+    stock = SentenceTransformer(str(out))
+    sentences = toy_sentences(9)
+    np.testing.assert_allclose(stock.encode(sentences), encoder.encode(sentences), atol=1e-6)
+    start = load_encoder(bert, pooling="cls")
+    assert not np.allclose(stock.encode(sentences), start.encode(sentences), atol=1e-3)
+    files = {path.name for path in out.rglob("*") if path.is_file()}
+    assert not any(name.endswith((".bin", ".pt", ".pth", ".pkl")) for name in files)
+    # Head and guide are gone: the tensors are the encoder's own, and its embedding layer is as it was.
+    before, after = _weights(bert), _weights(out)
+    assert {name: tensor.shape for name, tensor in after.items()} == {
+        name: tensor.shape for name, tensor in before.items()
+    }
+    assert all(torch.equal(after[name], before[name]) for name in before if name.startswith("embeddings."))
+    assert any(not torch.equal(after[name], before[name]) for name in before)
+    record = json.loads((out / "run.json").read_text())
+    assert record["config"]["training"]["seed"] == 1
+    assert record["text"]["kept"] == 120
+    assert len(record["text"]["fingerprint"]) == 64
+    assert record["steps"] == 15
+    assert "no dev pairs" in record["checkpoint"]
+    assert "torch" in record["versions"]
+    assert not list(tmp_path.glob("*.partial"))
+
+
+@pytest.mark.parametrize("method", ["sg-opt", "sg"])
+def test_a_seed_repeats_a_run_to_the_bit_and_another_does_not(bert: Path, tmp_path: Path, method: str) -> None:
+    text = toy_sentences(64)
+    for name, seed in (("a", 5), ("b", 5), ("c", 6)):
+        selfguide.train(bert, text, method, output=tmp_path / name, seed=seed, quiet=True, **QUICK)
+    assert _same(_weights(tmp_path / "a"), _weights(tmp_path / "b"))
+    assert not _same(_weights(tmp_path / "a"), _weights(tmp_path / "c"))
+
+
+def test_the_encoder_given_in_python_stays_as_it_was(bert: Path) -> None:
+    encoder = load_encoder(bert, pooling="mean")
+    before = {name: tensor.clone() for name, tensor in encoder.state_dict().items()}
+    tuned = selfguide.train(encoder, toy_sentences(32), quiet=True, **QUICK)
+    assert _same(before, dict(encoder.state_dict()))
+    assert not np.allclose(tuned.encode(["my sister"]), encoder.encode(["my sister"]))
+
+
+def test_dev_pairs_choose_the_checkpoint(bert: Path, text_file: Path, dev_file: Path, tmp_path: Path) -> None:
+    config = RunConfig((str(text_file),), str(bert), options={"head_size": 16}, dev=str(dev_file))
+    settings = {"batch_size": 8, "learning_rate": 3e-3, "dev_every": 3, "patience": 0, "epochs": 2, "device": "cpu"}
+    config = RunConfig(**{**config.__dict__, "training": settings})
+    _, record = run(config, tmp_path / "out", Reporter(quiet=True))
+    scores = dict(record.dev_curve)
+    assert list(scores) == [3, 6, 9, 12, 15, 18, 21, 24, 27, 30]
+    assert record.scores["after"] == max(scores.values())
+    best = max(scores, key=lambda step: scores[step])
+    assert record.checkpoint == f"step {best}, best on the dev pairs"
+    assert {"before (cls)", "before (mean)"} <= set(record.scores)
+    # The weights are those of that step: the dev score of the saved folder is the best one.
+    again = _evaluator(read_pairs(dev_file), TrainingSettings(**record.config.training))
+    score = again(SentenceTransformer(str(tmp_path / "out")))["dev_spearman_cosine"]
+    assert score == pytest.approx(scores[best], abs=1e-9)
+    assert "best on the dev pairs" in (tmp_path / "out" / "README.md").read_text()
+
+
+def test_training_stops_early(bert: Path, text_file: Path, dev_file: Path) -> None:
+    settings = {"batch_size": 8, "learning_rate": 1e-9, "dev_every": 2, "patience": 2, "epochs": 2.0, "device": "cpu"}
+    config = RunConfig((str(text_file),), str(bert), options={"head_size": 16}, training=settings, dev=str(dev_file))
+    _, record = run(config, None, Reporter(quiet=True))
+    assert record.steps < 30
+    assert "stopped early" in record.checkpoint
+
+
+def test_gradient_accumulation_and_max_steps(bert: Path, text_file: Path) -> None:
+    config = RunConfig((str(text_file),), str(bert), options={"head_size": 16})
+    settings = {"batch_size": 4, "gradient_accumulation": 3, "max_steps": 7, "device": "cpu"}
+    _, record = run(RunConfig(**{**config.__dict__, "training": settings}), None, Reporter(quiet=True))
+    assert record.steps == 7
+
+
+def _start(out: Path, *words: str) -> subprocess.Popen[bytes]:
+    command = [sys.executable, "-m", "selfguide", "train", *words, "--output", str(out)]
+    return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+
+
+def _kill_after(process: subprocess.Popen[bytes], work: Path, step: int) -> None:
+    """SIGKILL once a complete checkpoint of at least this step is there."""
+    deadline = time.monotonic() + 300  # a busy machine takes its time
+    while time.monotonic() < deadline:
+        steps = [int(path.parent.name.rpartition("-")[2]) for path in work.glob("checkpoint-*/complete.json")]
+        if steps and max(steps) >= step:
+            process.send_signal(signal.SIGKILL)
+            process.wait()
+            return
+        assert process.poll() is None, process.stderr.read().decode() if process.stderr else ""
+        time.sleep(0.005)
+    raise AssertionError("no checkpoint in time")
+
+
+def test_a_run_killed_twice_and_resumed_ends_in_the_same_weights(
+    bert: Path, text_file: Path, dev_file: Path, tmp_path: Path
+) -> None:
+    """With `sg`, whose views are drawn at random, dropout, dev checks and a projection head: all of it must be restored."""
+    words = [str(text_file), "--encoder", str(bert), "--method", "sg", "--head-size", "16", "--batch-size", "4"]
+    words += ["--learning-rate", "1e-3", "--device", "cpu", "--dev", str(dev_file), "--dev-every", "7", "--epochs", "2"]
+    whole = selfguide.train(
+        bert, text_file, "sg", output=tmp_path / "whole", dev=dev_file, quiet=True, head_size=16, batch_size=4,
+        learning_rate=1e-3, device="cpu", dev_every=7, epochs=2.0, checkpoint_minutes=0.0,
+    )  # fmt: skip
+    out = tmp_path / "killed"
+    _kill_after(_start(out, *words, "--checkpoint-minutes", "0"), tmp_path / "killed.partial", 5)
+    assert not out.exists()
+    _kill_after(_start(out, "--resume"), tmp_path / "killed.partial", 30)
+    assert not out.exists()
+    last = _start(out, "--resume")
+    _, errors = last.communicate(timeout=120)
+    assert last.returncode == 0, errors.decode()
+    assert _same(_weights(out), _weights(tmp_path / "whole"))
+    one, other = (json.loads((folder / "run.json").read_text()) for folder in (out, tmp_path / "whole"))
+    assert one["dev_curve"] == other["dev_curve"]
+    assert one["checkpoint"] == other["checkpoint"]
+    np.testing.assert_allclose(
+        whole.encode(["my sister"]), SentenceTransformer(str(out)).encode(["my sister"]), atol=1e-6
+    )
+
+
+def test_a_half_written_checkpoint_does_not_count(bert: Path, tmp_path: Path) -> None:
+    for step, complete in ((5, True), (20, True), (100, False)):
+        folder = tmp_path / f"checkpoint-{step}"
+        folder.mkdir()
+        if complete:
+            (folder / "complete.json").write_text("{}")
+    assert latest_checkpoint(tmp_path) == tmp_path / "checkpoint-20"
+
+
+DISTRIBUTED = """
+import sys, torch
+import torch.distributed as dist
+from selfguide.models.encoders import load_encoder, with_pooling
+from selfguide.methods.self_guided import SelfGuidedLoss
+dist.init_process_group("gloo")
+rank = dist.get_rank()
+torch.manual_seed(0)
+model = load_encoder(sys.argv[1], pooling="cls", device="cpu")
+for module in model.modules():
+    if isinstance(module, torch.nn.Dropout):
+        module.p = 0.0
+texts = [["a b c", "the old man", "my sister"], ["green apples", "a small dog", "some music"]]
+loss = SelfGuidedLoss(model, head_size=8, stay_close=0.0)
+loss([model.preprocess(texts[rank])]).backward()
+mine = loss.head[0].weight.grad.clone()
+both = [torch.empty_like(mine) for _ in range(2)]
+dist.all_gather(both, mine)
+assert torch.equal(both[0], both[1]), "the heads of the two processes differ"
+dist.destroy_process_group()
+expected = torch.zeros_like(mine)
+for text in texts:  # alone now: the mean of the two gradients, by hand
+    torch.manual_seed(0)
+    model = load_encoder(sys.argv[1], pooling="cls", device="cpu")
+    for module in model.modules():
+        if isinstance(module, torch.nn.Dropout):
+            module.p = 0.0
+    plain = SelfGuidedLoss(model, head_size=8, stay_close=0.0)
+    plain([model.preprocess(text)]).backward()
+    expected += plain.head[0].weight.grad / 2
+torch.testing.assert_close(mine, expected)
+"""
+
+
+def _torchrun(*words: str) -> None:
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", *words]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=180, env=_one_thread())
+    assert done.returncode == 0, done.stderr[-3000:]
+
+
+def _one_thread() -> dict[str, str]:
+    import os
+
+    return {**os.environ, "OMP_NUM_THREADS": "1"}
+
+
+def test_the_head_is_the_same_in_every_process(bert: Path, tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(DISTRIBUTED)
+    _torchrun(str(script), str(bert))
+
+
+def test_torchrun_trains_and_writes_one_folder(bert: Path, text_file: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    words = [
+        "-m",
+        "selfguide",
+        "train",
+        str(text_file),
+        "--encoder",
+        str(bert),
+        "--head-size",
+        "16",
+        "--batch-size",
+        "8",
+    ]
+    _torchrun(*words, "--device", "cpu", "--output", str(out))
+    assert (
+        json.loads((out / "run.json").read_text())["steps"] == 7
+    )  # 15 batches of 8, 2 at a time; the odd one is left out
+    assert SentenceTransformer(str(out)).encode(["my sister"]).shape == (1, 32)
+
+
+def test_a_loss_that_is_not_finite_stops_the_run(bert: Path, text_file: Path, tmp_path: Path) -> None:
+    with pytest.raises(SelfguideError, match=r"not finite.*learning rate"):
+        selfguide.train(bert, text_file, output=tmp_path / "out", quiet=True, **{**QUICK, "learning_rate": 1e30})
+    assert not (tmp_path / "out").exists()
+    assert not (tmp_path / "out.partial").exists()
+
+
+def test_collapse_is_noticed() -> None:
+    torch.manual_seed(0)
+    spread, point = torch.randn(128, 32), torch.ones(128, 32) + 1e-3 * torch.randn(128, 32)
+    assert mean_cosine(spread) == pytest.approx(float(torch.nn.functional.cosine_similarity(
+        spread.unsqueeze(0), spread.unsqueeze(1), dim=-1).fill_diagonal_(0).sum() / (128 * 127)), abs=1e-6)  # fmt: skip
+    assert effective_rank(spread) > 25
+    assert effective_rank(torch.randn(128, 1) @ torch.randn(1, 32)) == pytest.approx(1.0, abs=1e-3)
+    healthy, collapsed = (mean_cosine(spread), effective_rank(spread)), (mean_cosine(point), effective_rank(point))
+    assert not has_collapsed(healthy, healthy)
+    assert has_collapsed(healthy, collapsed)
+    assert not has_collapsed(collapsed, healthy)
+
+
+def test_a_collapsing_run_warns_and_its_card_says_so(
+    bert: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """A loss that pulls every embedding to one point."""
+    from datasets import Dataset
+
+    class Collapse(torch.nn.Module):
+        def __init__(self, model: SentenceTransformer) -> None:
+            super().__init__()
+            self.model = model
+
+        def forward(self, features: Any, labels: Any = None) -> torch.Tensor:
+            return ((self.model(next(iter(features)))["sentence_embedding"] - 1.0) ** 2).mean()
+
+    reporter = Reporter(quiet=True)
+    settings = TrainingSettings(batch_size=8, learning_rate=1e-2, epochs=8, device="cpu", max_length=32)
+    context = FitContext(Dataset.from_dict({"sentence": toy_sentences(120)}), settings, tmp_path, reporter)
+    fine_tune(with_pooling(load_encoder(bert), "cls"), Collapse, context)
+    assert len(reporter.warnings) == 1
+    assert "collapsing" in reporter.warnings[0]
+
+
+def test_pointless_texts_are_warned_about(bert: Path) -> None:
+    cases = {
+        "sentences give 1 steps": toy_sentences(30),
+        "fewer than three tokens": ["the", "old", "man"] * 3,
+        "does not know most": ["Привет мир как дела", "Добрый день всем тут", "Ещё одна строка вот"],
+    }
+    for words, text in cases.items():
+        config = RunConfig(("memory",), str(bert), options={"head_size": 8}, training={"max_steps": 1, "device": "cpu"})
+        _, record = run(config, None, Reporter(quiet=True), Sentences.from_strings(text))
+        assert any(words in warning for warning in record.warnings), (words, record.warnings)
+
+
+def test_too_little_text_is_refused(bert: Path, tmp_path: Path) -> None:
+    for text in (["only one"], ["twice", "twice"], ["", "  "]):
+        with pytest.raises(SelfguideError, match="at least two different sentences"):
+            selfguide.train(bert, text, output=tmp_path / "out", quiet=True, **QUICK)
+        assert not list(tmp_path.iterdir())
+
+
+def test_settings_and_options_are_told_apart_and_wrong_ones_refused(bert: Path) -> None:
+    with pytest.raises(UsageError, match="no option 'tempreature'"):
+        selfguide.train(bert, ["a b c", "b c d"], tempreature=1)
+    for name, value in {
+        "batch_size": 1,
+        "epochs": 0,
+        "learning_rate": float("nan"),
+        "warmup": 1.5,
+        "precision": "int4",
+    }.items():
+        with pytest.raises(UsageError, match=name):
+            selfguide.train(bert, ["a b c", "b c d"], **{name: value})
+    with pytest.raises(UsageError, match="CUDA" if not torch.cuda.is_available() else "fp16"):
+        selfguide.train(
+            bert,
+            toy_sentences(8),
+            device="cuda" if not torch.cuda.is_available() else "cpu",
+            precision="fp16",
+            quiet=True,
+        )
+
+
+def test_a_trackers_files_outlive_the_work_folder(tmp_path: Path) -> None:
+    work, finished = tmp_path / "out.partial", tmp_path / "out.partial" / "finished"
+    finished.mkdir(parents=True)
+    _keep_curves(work, finished)  # no tracker, nothing to keep
+    assert not list(finished.iterdir())
+    (work / "runs" / "today").mkdir(parents=True)
+    (work / "runs" / "today" / "events.out").write_text("curve")
+    _keep_curves(work, finished)
+    assert (finished / "runs" / "today" / "events.out").read_text() == "curve"
