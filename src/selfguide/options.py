@@ -1,10 +1,19 @@
-"""Checks that the options of methods, training settings and the command line share: types, bounds, words to values."""
+"""Options as frozen dataclasses: each declares its own rule, and one place checks types and rules.
+
+    @dataclass(frozen=True)
+    class ContrastOptions(CheckedOptions):
+        temperature: Annotated[float, Above(0)] = 0.05
+        pooling: Annotated[str, OneOf("mean", "cls")] = "mean"
+
+Values come from Python, the command line and JSON files alike, so a wrong one is refused in a sentence that names the
+option, what it got and what it takes. A loss or function checks a single argument with :func:`check`.
+"""
 
 from __future__ import annotations
 
 import math
-from dataclasses import fields
-from typing import Any, get_args, get_type_hints
+from dataclasses import dataclass, fields
+from typing import Annotated, Any, Protocol, get_args, get_origin, get_type_hints
 
 from selfguide.errors import UsageError
 
@@ -16,18 +25,136 @@ _TYPES: dict[type, tuple[str, tuple[type, ...]]] = {
 }
 
 
-def require_types(options: Any) -> None:
-    """Refuse values of the wrong type in words: options come from Python and from JSON files too."""
-    kinds = get_type_hints(type(options))
+class Rule(Protocol):
+    """What an option's value must satisfy."""
+
+    def problem(self, name: str, value: Any) -> str | None:
+        """Return the sentence that refuses the value, or ``None`` where it is allowed."""
+
+
+@dataclass(frozen=True)
+class Above:
+    """A finite number greater than a bound."""
+
+    bound: float
+
+    def problem(self, name: str, value: Any) -> str | None:
+        """See :class:`Rule`."""
+        good = math.isfinite(value) and value > self.bound
+        return None if good else f"{name} must be above {self.bound:g}, got {value}."
+
+
+@dataclass(frozen=True)
+class AtLeast:
+    """A finite number that is not smaller than a bound."""
+
+    bound: float
+
+    def problem(self, name: str, value: Any) -> str | None:
+        """See :class:`Rule`."""
+        good = math.isfinite(value) and value >= self.bound
+        return None if good else f"{name} must be at least {self.bound:g}, got {value}."
+
+
+@dataclass(frozen=True)
+class Between:
+    """A number between two bounds, which are allowed themselves unless said otherwise; ``or_else``: one more value."""
+
+    low: float
+    high: float
+    open_low: bool = False
+    open_high: bool = False
+    or_else: float | None = None
+    or_else_means: str = ""
+
+    def problem(self, name: str, value: Any) -> str | None:
+        """See :class:`Rule`."""
+        above = value > self.low if self.open_low else value >= self.low
+        below = value < self.high if self.open_high else value <= self.high
+        if (above and below) or (self.or_else is not None and value == self.or_else):
+            return None
+        low = f"above {self.low:g}" if self.open_low else f"from {self.low:g}"
+        high = f"below {self.high:g}" if self.open_high else f"up to {self.high:g}"
+        more = f", or {self.or_else:g} ({self.or_else_means})" if self.or_else is not None else ""
+        return f"{name} must be {low} and {high}{more}, got {value}."
+
+
+class OneOf:
+    """One of a few words."""
+
+    def __init__(self, *choices: str) -> None:
+        self.choices = choices
+
+    def problem(self, name: str, value: Any) -> str | None:
+        """See :class:`Rule`."""
+        if value in self.choices:
+            return None
+        return f"There is no {name.replace('_', ' ')} {value!r}; choose one of {', '.join(self.choices)}."
+
+
+def check(name: str, value: Any, *rules: Rule) -> None:
+    """Refuse a value that breaks a rule.
+
+    Args:
+        name: What to call the option in the error.
+        value: The value, of the right type already.
+        *rules: What it must satisfy.
+
+    Raises:
+        UsageError: A rule is broken; the message names the option, the value and what it takes.
+    """
+    for rule in rules:
+        problem = rule.problem(name, value)
+        if problem is not None:
+            raise UsageError(problem)
+
+
+def check_options(options: Any) -> None:
+    """Check the types and the declared rules of every field of a dataclass.
+
+    Args:
+        options: An instance whose fields are annotated with ``int``, ``float``, ``bool`` or ``str``, or with one of them
+            and rules: ``Annotated[float, Above(0)]``.
+
+    Raises:
+        UsageError: A value has another type or breaks a rule.
+    """
+    hints = get_type_hints(type(options), include_extras=True)
     for item in fields(options):
         value = getattr(options, item.name)
-        name, allowed = _TYPES[kinds[item.name]]
+        kind, rules = _split(hints[item.name])
+        name, allowed = _TYPES[kind]
         if not isinstance(value, allowed) or (isinstance(value, bool) and bool not in allowed):
             raise UsageError(f"{item.name} must be {name}, got {value!r}.")
+        check(item.name, value, *rules)
+
+
+class CheckedOptions:
+    """Base of option dataclasses that checks every field when an instance is made.
+
+    A subclass with a rule across several fields defines ``__post_init__`` and calls ``super().__post_init__()`` first.
+    """
+
+    def __post_init__(self) -> None:
+        """Check types and declared rules."""
+        check_options(self)
 
 
 def parse_value(word: str, kind: Any, name: str) -> Any:
-    """A word of the command line as a value of an option's type; ``name`` is what to call the option in an error."""
+    """Turn a word of the command line into a value of an option's type.
+
+    Args:
+        word: What was typed.
+        kind: The option's type, with or without rules.
+        name: What to call the option in an error.
+
+    Returns:
+        The value.
+
+    Raises:
+        UsageError: The word is no value of that type.
+    """
+    kind, _ = _split(kind)
     # Optional[...] and the like: the first type that takes the word.
     candidates = [item for item in get_args(kind) or (kind,) if item is not type(None)]
     for candidate in candidates:
@@ -37,11 +164,21 @@ def parse_value(word: str, kind: Any, name: str) -> Any:
             return candidate(word)
         except (ValueError, KeyError):
             continue
-    told = " or ".join(_TYPES[candidate][0] if candidate in _TYPES else str(candidate) for candidate in candidates)
-    raise UsageError(f"{name} takes {told}, not {word!r}.")
+    expected = " or ".join(_TYPES[candidate][0] if candidate in _TYPES else str(candidate) for candidate in candidates)
+    raise UsageError(f"{name} takes {expected}, not {word!r}.")
+
+
+def _split(hint: Any) -> tuple[Any, tuple[Rule, ...]]:
+    """Return the plain type of an annotation, and the rules it carries."""
+    if get_origin(hint) is Annotated:
+        kind, *rules = get_args(hint)
+        return kind, tuple(rules)
+    return hint, ()
+
+
+require_types = check_options
 
 
 def at_least(value: float, name: str, bound: float, exclusive: bool = False) -> None:
-    good = math.isfinite(value) and (value > bound if exclusive else value >= bound)
-    if not good:
-        raise UsageError(f"{name} must be {'above' if exclusive else 'at least'} {bound}, got {value}.")
+    """Check one bound (to be replaced by rules declared on the option)."""
+    check(name, value, Above(bound) if exclusive else AtLeast(bound))

@@ -56,8 +56,8 @@ def calibrate(
     Returns the folder that was made. The encoder's weights and token weights stay as they are; only the map at its end, the
     last module, is fitted again. With the same token weights, fitting on A and adding B is fitting on A and B at once.
     """
+    from selfguide.files import replace_folder
     from selfguide.models.encoders import load_encoder
-    from selfguide.runs.folder import put_in_place
 
     source, reporter = Path(folder), reporter or Reporter(quiet=True)
     target = _target(source, output, overwrite)
@@ -92,7 +92,7 @@ def calibrate(
     try:
         shutil.copytree(source, finished)
         _rewrite(finished, len(encoder) - 1, mapping, statistics, record)
-        put_in_place(finished, target)
+        replace_folder(finished, target)
     finally:
         shutil.rmtree(finished, ignore_errors=True)
     return target

@@ -120,13 +120,3 @@ def _first_difference(stored: dict[str, Any], wanted: dict[str, Any]) -> tuple[s
 
 def _is_empty_folder(path: Path) -> bool:
     return path.is_dir() and not any(path.iterdir())
-
-
-def put_in_place(finished: Path, final: Path) -> None:
-    """Rename, and only then drop what was there before: at no moment is there neither."""
-    former = final.with_name(final.name + ".former")
-    shutil.rmtree(former, ignore_errors=True)
-    if final.exists():
-        final.rename(former)
-    finished.rename(final)
-    shutil.rmtree(former, ignore_errors=True)

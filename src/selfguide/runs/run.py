@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from selfguide.data import Sentences, TextOptions, open_text
 from selfguide.data.pairs import Pairs, read_pairs
 from selfguide.errors import SelfguideError
+from selfguide.files import replace_folder
 from selfguide.methods import registry
 from selfguide.models.encoders import load_encoder, quiet_libraries, with_pooling
 from selfguide.models.folders import is_stock
@@ -21,7 +22,7 @@ from selfguide.progress import Reporter, is_main_process
 from selfguide.report.evidence import RunEvidence
 from selfguide.report.folders import write_run_report
 from selfguide.runs.evidence import collect_after, collect_before, sample
-from selfguide.runs.folder import put_in_place, work_folder
+from selfguide.runs.folder import work_folder
 from selfguide.runs.prepared_text import check_text, prepare_text
 from selfguide.runs.resolution import resolved
 from selfguide.training.configuration import RUN_FILE, RunConfig, RunRecord
@@ -225,7 +226,7 @@ def _finish(
             write_run_report(finished, *report)
         _keep_curves(work, finished)
         _as_readable_as_any(finished)
-        put_in_place(finished, final)
+        replace_folder(finished, final)
         shutil.rmtree(work, ignore_errors=True)
     wait_for_everyone(TrainingSettings(**record.config.training))
 
