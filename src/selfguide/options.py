@@ -13,7 +13,8 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, fields
-from typing import Annotated, Any, Protocol, get_args, get_origin, get_type_hints
+from types import NoneType, UnionType
+from typing import Annotated, Any, Literal, Protocol, get_args, get_origin, get_type_hints
 
 from selfguide.errors import UsageError
 
@@ -92,6 +93,27 @@ class OneOf:
         return f"There is no {name.replace('_', ' ')} {value!r}; choose one of {', '.join(self.choices)}."
 
 
+class SeveralOf:
+    """One or more of a few words, separated by commas."""
+
+    def __init__(self, *choices: str) -> None:
+        self.choices = choices
+
+    def problem(self, name: str, value: Any) -> str | None:
+        """See :class:`Rule`."""
+        if all(word.strip() in self.choices for word in value.split(",")):
+            return None
+        return f"{name} must be one of {', '.join(self.choices)}, or several separated by commas, got {value!r}."
+
+
+class NotEmpty:
+    """A text of at least one character."""
+
+    def problem(self, name: str, value: Any) -> str | None:
+        """See :class:`Rule`."""
+        return None if value else f"{name} must not be empty."
+
+
 def check(name: str, value: Any, *rules: Rule) -> None:
     """Refuse a value that breaks a rule.
 
@@ -113,8 +135,8 @@ def check_options(options: Any) -> None:
     """Check the types and the declared rules of every field of a dataclass.
 
     Args:
-        options: An instance whose fields are annotated with ``int``, ``float``, ``bool`` or ``str``, or with one of them
-            and rules: ``Annotated[float, Above(0)]``.
+        options: An instance whose fields are annotated with ``int``, ``float``, ``bool``, ``str`` or a ``Literal`` of words,
+            possibly optional (``int | None``) and with rules for values other than ``None``: ``Annotated[float, Above(0)]``.
 
     Raises:
         UsageError: A value has another type or breaks a rule.
@@ -123,6 +145,14 @@ def check_options(options: Any) -> None:
     for item in fields(options):
         value = getattr(options, item.name)
         kind, rules = _split(hints[item.name])
+        if isinstance(kind, UnionType):
+            if value is None:
+                continue
+            (kind,) = (choice for choice in get_args(kind) if choice is not NoneType)
+        if get_origin(kind) is Literal:
+            if value not in get_args(kind):
+                raise UsageError(f"{item.name} must be one of {', '.join(get_args(kind))}, got {value!r}.")
+            continue
         name, allowed = _TYPES[kind]
         if not isinstance(value, allowed) or (isinstance(value, bool) and bool not in allowed):
             raise UsageError(f"{item.name} must be {name}, got {value!r}.")
@@ -177,8 +207,3 @@ def _split(hint: Any) -> tuple[Any, tuple[Rule, ...]]:
 
 
 require_types = check_options
-
-
-def at_least(value: float, name: str, bound: float, exclusive: bool = False) -> None:
-    """Check one bound (to be replaced by rules declared on the option)."""
-    check(name, value, Above(bound) if exclusive else AtLeast(bound))

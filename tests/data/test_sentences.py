@@ -154,13 +154,13 @@ def test_the_limit_ends_the_reading_before_a_bad_line(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"max_chars": 0}, "max_chars"),
-        ({"limit": 0}, "limit"),
-        ({"limit": 2.5}, "limit"),
+        ({"max_chars": 0}, "max_chars must be at least 1, got 0"),
+        ({"limit": 0}, "limit must be at least 1, got 0"),
+        ({"limit": 2.5}, "limit must be a whole number, got 2.5"),
         ({"long_lines": "keep"}, "long_lines must be one of drop, cut"),
         ({"on_bad_utf8": "ignore"}, "on_bad_utf8 must be one of error, replace"),
-        ({"column": 1}, 'such as "text" or "1"'),
-        ({"field": ""}, "field"),
+        ({"column": 1}, "column must be text, got 1"),
+        ({"field": ""}, "field must not be empty"),
     ],
 )
 def test_options_are_checked(options: dict[str, Any], words: str) -> None:

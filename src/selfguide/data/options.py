@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import PurePath
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from selfguide.errors import UsageError
+from selfguide.options import AtLeast, CheckedOptions, NotEmpty
 
 
 @dataclass(frozen=True)
-class TextOptions:
+class TextOptions(CheckedOptions):
     """How sentences are taken out of their sources and cleaned.
 
     ``column`` is for csv, tsv, parquet and hub datasets (a name, or a number from 0; with a number every row of a csv
@@ -20,38 +19,14 @@ class TextOptions:
     is "cut"; a missing value is then an empty sentence too.
     """
 
-    column: str | None = None
-    field: str | None = None
+    column: Annotated[str | None, NotEmpty()] = None
+    field: Annotated[str | None, NotEmpty()] = None
     keep_duplicates: bool = False
     keep_blank: bool = False
-    max_chars: int = 5000
+    max_chars: Annotated[int, AtLeast(1)] = 5000
     long_lines: Literal["drop", "cut"] = "drop"
     on_bad_utf8: Literal["error", "replace"] = "error"
-    limit: int | None = None
-
-    def __post_init__(self) -> None:
-        _require_name("column", self.column)
-        _require_name("field", self.field)
-        _require_positive("max_chars", self.max_chars)
-        if self.limit is not None:
-            _require_positive("limit", self.limit)
-        _require_choice("long_lines", self.long_lines, ("drop", "cut"))
-        _require_choice("on_bad_utf8", self.on_bad_utf8, ("error", "replace"))
-
-
-def _require_name(option: str, value: object) -> None:
-    if value is not None and (not isinstance(value, str) or not value):
-        raise UsageError(f'{option} must be a name or a number written as text, such as "text" or "1", not {value!r}.')
-
-
-def _require_positive(option: str, value: object) -> None:
-    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-        raise UsageError(f"{option} must be a whole number of at least 1, not {value!r}.")
-
-
-def _require_choice(option: str, value: object, choices: Sequence[str]) -> None:
-    if value not in choices:
-        raise UsageError(f"{option} must be one of {', '.join(choices)}, not {value!r}.")
+    limit: Annotated[int | None, AtLeast(1)] = None
 
 
 @dataclass(frozen=True)

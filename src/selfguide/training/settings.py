@@ -1,86 +1,71 @@
-"""How a run trains: the settings every tuning method shares, with the paper's values as defaults.
+"""Training settings that every tuning method shares, with the values of the SG-OPT paper as defaults.
 
-Kept apart from the training code so that the command line can show and check them without importing torch.
+They live apart from the training code so that the command line can show and check them without importing torch.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
-from typing import Any
+from typing import Annotated, Any
 
 from selfguide.errors import UsageError
-from selfguide.options import at_least, require_types
-
-PRECISIONS = ("auto", "fp32", "bf16", "fp16")
-TRACKERS = ("none", "tensorboard", "wandb")
+from selfguide.options import Above, AtLeast, Between, CheckedOptions, OneOf, SeveralOf
 
 
 @dataclass(frozen=True)
-class TrainingSettings:
-    """Settings of the one fine-tuning path; the defaults are those of the SG-OPT paper."""
+class TrainingSettings(CheckedOptions):
+    """Settings of :func:`~selfguide.training.trainer.fine_tune`."""
 
-    epochs: float = 1.0
+    epochs: Annotated[float, Above(0)] = 1.0
     """Passes over the text."""
-    max_steps: int = 0
-    """Stop after so many steps; 0: as many as the epochs ask for."""
-    batch_size: int = 16
-    """Sentences a step on each device; the others in the batch are the negatives."""
-    gradient_accumulation: int = 1
-    """Batches added up before the weights move."""
-    learning_rate: float = 5e-5
-    """Highest rate, after the warm-up."""
-    warmup: float = 0.1
-    """Share of the steps over which the rate climbs; it falls linearly afterwards."""
-    weight_decay: float = 0.0
+    max_steps: Annotated[int, AtLeast(0)] = 0
+    """Stop after this many steps; 0: after ``epochs``."""
+    batch_size: Annotated[int, AtLeast(2)] = 16
+    """Sentences per step and device; the other sentences of the batch are the negatives."""
+    gradient_accumulation: Annotated[int, AtLeast(1)] = 1
+    """Batches whose gradients are summed before the weights are updated."""
+    learning_rate: Annotated[float, Above(0)] = 5e-5
+    """Peak learning rate, reached after the warm-up."""
+    warmup: Annotated[float, Between(0, 1, open_high=True)] = 0.1
+    """Fraction of the steps over which the learning rate rises; it decays linearly afterwards."""
+    weight_decay: Annotated[float, AtLeast(0)] = 0.0
     """AdamW's weight decay."""
-    gradient_clip: float = 1.0
-    """Largest norm of the encoder's gradient; 0: do not clip."""
-    max_length: int = 128
-    """Tokens a sentence is cut to."""
-    dev_every: int = 50
-    """Steps between two checks on the dev pairs."""
-    patience: int = 10
-    """Dev checks without a new best before training stops; 0: never stop early."""
-    checkpoint_minutes: float = 2.0
-    """Minutes between two checkpoints to resume from; 0: after every step."""
-    precision: str = "auto"
-    """fp32, bf16, fp16, or auto: fp32 on a CPU, bf16 on a GPU that has it."""
+    gradient_clip: Annotated[float, AtLeast(0)] = 1.0
+    """Maximum norm of the gradient; 0: do not clip."""
+    max_length: Annotated[int, AtLeast(3)] = 128
+    """Maximum tokens per sentence; longer sentences are truncated."""
+    dev_every: Annotated[int, AtLeast(1)] = 50
+    """Steps between two evaluations on the dev pairs."""
+    patience: Annotated[int, AtLeast(0)] = 10
+    """Dev evaluations without a new best score before training stops; 0: never stop early."""
+    checkpoint_minutes: Annotated[float, AtLeast(0)] = 2.0
+    """Minutes between two checkpoints; 0: save one after every step."""
+    precision: Annotated[str, OneOf("auto", "fp32", "bf16", "fp16")] = "auto"
+    """fp32, bf16, fp16, or auto: bf16 on a GPU that supports it, fp32 elsewhere."""
     device: str = "auto"
     """cpu, cuda, mps, or auto."""
-    seed: int = 1
-    """Everything random comes from it."""
-    track: str = "none"
-    """Where to send curves: none, tensorboard, wandb, or several with commas."""
-
-    def __post_init__(self) -> None:
-        require_types(self)
-        at_least(self.epochs, "epochs", 0, exclusive=True)
-        at_least(self.max_steps, "max_steps", 0)
-        at_least(self.batch_size, "batch_size", 2)
-        at_least(self.gradient_accumulation, "gradient_accumulation", 1)
-        at_least(self.learning_rate, "learning_rate", 0, exclusive=True)
-        at_least(self.weight_decay, "weight_decay", 0)
-        at_least(self.gradient_clip, "gradient_clip", 0)
-        at_least(self.max_length, "max_length", 3)
-        at_least(self.dev_every, "dev_every", 1)
-        at_least(self.patience, "patience", 0)
-        at_least(self.checkpoint_minutes, "checkpoint_minutes", 0)
-        at_least(self.seed, "seed", 0)
-        if not 0 <= self.warmup < 1:
-            raise UsageError(f"warmup is a share of the steps, from 0 up to 1, got {self.warmup}.")
-        if self.precision not in PRECISIONS:
-            raise UsageError(f"There is no precision {self.precision!r}; choose one of {', '.join(PRECISIONS)}.")
-        for tracker in self.trackers:
-            if tracker not in TRACKERS:
-                raise UsageError(f"There is nothing called {tracker!r} to track with; choose {', '.join(TRACKERS)}.")
+    seed: Annotated[int, AtLeast(0)] = 1
+    """Seed of everything random."""
+    track: Annotated[str, SeveralOf("none", "tensorboard", "wandb")] = "none"
+    """Experiment tracker: none, tensorboard, wandb, or several separated by commas."""
 
     @property
     def trackers(self) -> list[str]:
-        """The names in ``track``."""
+        """The trackers named in ``track``."""
         return [name.strip() for name in self.track.split(",")]
 
     def override(self, values: dict[str, Any]) -> TrainingSettings:
-        """A copy with the given values; ``None`` leaves a setting as it is, an unknown name is refused."""
+        """Return a copy with other values.
+
+        Args:
+            values: New values by name; ``None`` leaves a setting as it is.
+
+        Returns:
+            The new settings, checked.
+
+        Raises:
+            UsageError: A name is unknown or a value is not allowed.
+        """
         known = {field.name for field in fields(self)}
         unknown = sorted(set(values) - known)
         if unknown:
