@@ -38,7 +38,7 @@ from experiments.fused_parts import GradedSets, encoded, summary, token_weights
 from experiments.fused_variants import LAYERS, Material, all_variants, second_parts
 from experiments.results import RESULTS, folder_hash, provenance, write
 from selfguide.comparison.specs import Spec, parse_specs
-from selfguide.comparison.texts import Places, text_of_sources
+from selfguide.comparison.texts import DatasetLocator, text_of_sources
 from selfguide.data import TextOptions
 from selfguide.data.resources import demo_sentences, mini_folder
 from selfguide.evaluation.data import own_pairs
@@ -192,7 +192,9 @@ def _distinct(task: TaskData) -> list[str]:
 
 
 def _text(arguments: argparse.Namespace) -> list[str]:
-    every = list(text_of_sources(["data:stsb"], Places(arguments.data, download=False), TextOptions()).sentences)
+    every = list(
+        text_of_sources(["data:stsb"], DatasetLocator(arguments.data, download=False), TextOptions()).sentences
+    )
     return every[: arguments.sentences or None]
 
 

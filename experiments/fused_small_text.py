@@ -46,7 +46,7 @@ from selfguide.calibration.frequencies import Vocabulary
 from selfguide.calibration.general_tokens import GeneralTokens
 from selfguide.calibration.parted_statistics import Statistics, joined_map
 from selfguide.calibration.weight_choice import WEIGHTS
-from selfguide.comparison.texts import Places, text_of_sources
+from selfguide.comparison.texts import DatasetLocator, text_of_sources
 from selfguide.data import TextOptions
 from selfguide.data.resources import demo_sentences, mini_folder
 from selfguide.evaluation.evaluate import load_tasks
@@ -177,7 +177,7 @@ def _keep(found: dict[str, Any], name: str, row: dict[str, Any]) -> None:
 
 
 def _stsb_sentences(data: str | None) -> list[str]:
-    return list(text_of_sources(["data:stsb"], Places(data, download=False), TextOptions()).sentences)
+    return list(text_of_sources(["data:stsb"], DatasetLocator(data, download=False), TextOptions()).sentences)
 
 
 def _arguments() -> argparse.Namespace:

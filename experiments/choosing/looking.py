@@ -31,7 +31,7 @@ from experiments.results import write
 from experiments.table import launch
 from selfguide.comparison.cells import Cell, CellFolder, CellRecord
 from selfguide.comparison.specs import Spec, Stage
-from selfguide.comparison.texts import Places, named_text
+from selfguide.comparison.texts import DatasetLocator, named_text
 from selfguide.data import TextOptions
 from selfguide.evaluation.data import digest_of, own_pairs
 from selfguide.evaluation.embedder import Embedder, embedder
@@ -90,12 +90,12 @@ def not_made(work: Path) -> dict[str, str]:
 
 def _cells(work: Path) -> list[tuple[Path, CellRecord]]:
     folders = [folder for folder in sorted(work.glob("seed*")) if any((folder / "cells").glob("*.json"))]
-    return [(folder, record) for folder in folders for record in CellFolder(folder).read()]
+    return [(folder, record) for folder in folders for record in CellFolder(folder).read_all()]
 
 
 def grounds(data: Path, seed: int, partial: bool = False) -> list[Ground]:
     """What the encoders are held against."""
-    text = named_text(STSB, Places(data, allow_partial=partial, download=False), TextOptions())
+    text = named_text(STSB, DatasetLocator(data, allow_partial=partial, download=False), TextOptions())
     found = [Ground("sts", sampled(text.sentences, seed), fingerprint=text.sentences.summary.fingerprint)]
     for path in sorted((data / "domain").glob("*.tsv")):
         every = own_pairs(path)

@@ -114,10 +114,10 @@ def _bare(sentence: str) -> str:
 def back_translate_stsb(data: Path, target: Path) -> dict[str, int]:
     """Pairs for the method ``bt``: the sentences exactly as a comparison cleans them, or they would not be found again."""
     from selfguide.augment.back_translation import TranslationSource, back_translate
-    from selfguide.comparison.texts import Places, text_of_sources
+    from selfguide.comparison.texts import DatasetLocator, text_of_sources
     from selfguide.data import TextOptions
 
-    text = text_of_sources(["data:stsb"], Places(data, download=False), TextOptions())
+    text = text_of_sources(["data:stsb"], DatasetLocator(data, download=False), TextOptions())
     sentences = list(text.sentences)
     translations = back_translate(sentences, TranslationSource(apertium=PAIR))
     other = 0

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from scipy.stats import spearmanr
 
+from selfguide import correlation
 from selfguide.data.pairs import Pairs
 from selfguide.data.resources import demo_file, demo_pairs, demo_sentences
 from selfguide.engine.encode import cosine, encode
@@ -45,7 +45,7 @@ def spearman(encoder: SentenceTransformer, pairs: Pairs) -> float:
     cosines = cosine(
         encode(encoder, pairs.first, show_progress=False), encode(encoder, pairs.second, show_progress=False)
     )
-    return 100 * float(spearmanr(cosines, pairs.scores).statistic)
+    return 100 * correlation.spearman(cosines, pairs.scores)
 
 
 def run_demo(encoder: str, output: Path, seed: int) -> dict[str, float]:

@@ -22,7 +22,7 @@ import pytest
 
 import selfguide
 from selfguide.comparison import child, runner, worker
-from selfguide.comparison.cells import Cell, CellFolder, CellRecord, Setting
+from selfguide.comparison.cells import Cell, CellFolder, CellRecord, SharedSetting
 from selfguide.comparison.compare import Comparison, compare_from
 from selfguide.comparison.progress import seconds_left
 from selfguide.comparison.specs import is_seeded, parse_specs
@@ -64,7 +64,7 @@ def ran(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The names of the cells that are run in this process."""
     names: list[str] = []
 
-    def counted(job: worker.Job) -> CellRecord:
+    def counted(job: worker.CellJob) -> CellRecord:
         names.append(job.cell.name)
         return worker.run_cell(job)
 
@@ -209,7 +209,7 @@ def test_what_is_run_again_is_said_with_the_reason(
 def test_an_interrupted_comparison_goes_on_with_what_is_missing(
     compared: Compare, monkeypatch: pytest.MonkeyPatch, ran: list[str]
 ) -> None:
-    def interrupt(job: worker.Job) -> CellRecord:
+    def interrupt(job: worker.CellJob) -> CellRecord:
         if job.cell.seed == 2:
             raise KeyboardInterrupt
         return worker.run_cell(job)
@@ -265,7 +265,7 @@ def test_the_command_with_two_processes_and_a_failing_cell(
     rows = [line.split() for line in outcome.out.splitlines()]
     assert rows[2] == ["wk", "0", "(1", "failed)", "failed"]
     alone = compared("simcse").records
-    records = CellFolder(out).read()
+    records = CellFolder(out).read_all()
     assert [record.error is None for record in records] == [True, True, False]
     for one, other in zip(alone, records, strict=False):
         assert one.scores[0].value == pytest.approx(other.scores[0].value, abs=1e-3)
@@ -281,7 +281,7 @@ def test_the_command_with_two_processes_and_a_failing_cell(
 
 
 def test_a_killed_process_is_a_failed_cell(tmp_path: Path) -> None:
-    job = worker.Job(Cell(parse_specs("bow")[0], 1, 0), SETTING, tmp_path, tmp_path / "out", "mini")
+    job = worker.CellJob(Cell(parse_specs("bow")[0], 1, 0), SETTING, tmp_path, tmp_path / "out", "mini")
     (tmp_path / "log").write_text("", encoding="utf-8")
     process = subprocess.Popen([sys.executable, "-c", "import os; os.kill(os.getpid(), 9)"], stdin=subprocess.PIPE)
     process.wait()
@@ -293,7 +293,7 @@ def test_a_killed_process_is_a_failed_cell(tmp_path: Path) -> None:
 def test_stopping_ends_the_processes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     processes: list[subprocess.Popen[bytes]] = []
 
-    def sleeping(job: worker.Job, threads: int) -> runner._Worker:
+    def sleeping(job: worker.CellJob, threads: int) -> runner._Worker:
         script = "import time; time.sleep(60)" if processes else "pass"
         processes.append(subprocess.Popen([sys.executable, "-c", script], stdin=subprocess.PIPE))
         (tmp_path / "log").write_text("", encoding="utf-8")
@@ -301,7 +301,7 @@ def test_stopping_ends_the_processes(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
     monkeypatch.setattr(runner, "_started", sleeping)
     spec = parse_specs("bow")[0]
-    jobs = [worker.Job(Cell(spec, seed, 0), SETTING, tmp_path, tmp_path / "out", "mini") for seed in (1, 2, 3)]
+    jobs = [worker.CellJob(Cell(spec, seed, 0), SETTING, tmp_path, tmp_path / "out", "mini") for seed in (1, 2, 3)]
     running = runner.run_jobs(jobs, 2)
     assert next(running).error == "its process ended with code 0"
     running.close()
@@ -334,13 +334,13 @@ class _Ending(NamedTuple):
             os.kill(os.getpid(), signal.SIGKILL)
         (self.work / self.stem).write_text(f"{self.way} in {os.getpid()}", encoding="utf-8")
 
-    def drop(self) -> None:
+    def remove_record(self) -> None:
         (self.work / self.stem).unlink(missing_ok=True)
 
-    def find(self) -> str | None:
+    def find_record(self) -> str | None:
         return (self.work / self.stem).read_text(encoding="utf-8") if (self.work / self.stem).exists() else None
 
-    def lost(self, reason: str) -> str:
+    def record_failure(self, reason: str) -> str:
         return f"{self.stem}: {reason}"
 
 
@@ -359,7 +359,7 @@ def test_a_process_does_one_job_after_another_unless_each_wants_a_fresh_one(
     jobs = [_Ending(tmp_path, f"job {number}.x", "done") for number in range(3)]
     for job in jobs:
         (tmp_path / job.stem).write_text("of a former run", encoding="utf-8")
-    records = list(runner.in_processes(jobs, 1, fresh=fresh))
+    records = list(runner.run_in_processes(jobs, 1, fresh=fresh))
     assert all(record.startswith("done in ") for record in records)
     assert len(set(records)) == count
 
@@ -368,7 +368,7 @@ def test_a_process_does_one_job_after_another_unless_each_wants_a_fresh_one(
 def test_a_job_that_leaves_nothing_costs_no_other(tmp_path: Path) -> None:
     ways = (SelfguideError("The disk is full."), "killed", "done", SelfguideError("The disk is full again."))
     jobs = [_Ending(tmp_path, f"job {number}", way) for number, way in enumerate(ways)]
-    full, killed, done, again = runner.in_processes(jobs, 1)
+    full, killed, done, again = runner.run_in_processes(jobs, 1)
     assert full == "job 0: The disk is full."
     assert killed == "job 1: its process was ended by signal 9: is there too little memory?"
     assert done.startswith("done in ")
@@ -384,13 +384,13 @@ def test_a_stopped_job_is_not_done(tmp_path: Path) -> None:
 
 def test_processes_never_outnumber_cores_or_cells(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(runner, "cores", lambda: 8)
-    assert runner.processes(None, "cpu", 100) == 4
-    assert runner.processes(16, "cpu", 100) == 8
-    assert runner.processes(4, "cpu", 3) == 3
+    assert runner.process_count(None, "cpu", 100) == 4
+    assert runner.process_count(16, "cpu", 100) == 8
+    assert runner.process_count(4, "cpu", 3) == 3
     monkeypatch.setattr(runner, "cores", lambda: 2)
-    assert runner.processes(None, "cpu", 100) == 1
+    assert runner.process_count(None, "cpu", 100) == 1
     with pytest.raises(UsageError, match="at least 1"):
-        runner.processes(0, "cpu", 1)
+        runner.process_count(0, "cpu", 1)
 
 
 @pytest.mark.parametrize(
@@ -414,7 +414,7 @@ def test_every_library_has_the_fewest_threads_that_are_allotted_or_given(
     started: list[dict[str, str]] = []
     monkeypatch.setattr(runner._Worker, "give", lambda worker, job: None)
     monkeypatch.setattr(subprocess, "Popen", lambda words, *, env, **more: started.append(env))
-    runner._started(worker.Job(Cell(parse_specs("bow")[0], 1, 0), SETTING, tmp_path, tmp_path / "out", "mini"), 4)
+    runner._started(worker.CellJob(Cell(parse_specs("bow")[0], 1, 0), SETTING, tmp_path, tmp_path / "out", "mini"), 4)
     (environment,) = started
     assert [environment[name] for name in names] == [expected] * 3
     assert environment["PATH"] == os.environ["PATH"]
@@ -477,20 +477,20 @@ def test_the_sentences_of_sts_b_without_grades(data: Path, bert: Path, tmp_path:
 
 
 def test_text_of_a_task_beside_files(text_file: Path, data: Path) -> None:
-    from selfguide.comparison.texts import Places, text_of_sources
+    from selfguide.comparison.texts import DatasetLocator, text_of_sources
     from selfguide.data import TextOptions
 
-    text = text_of_sources(["data:demo", str(text_file)], Places(), TextOptions())
+    text = text_of_sources(["data:demo", str(text_file)], DatasetLocator(), TextOptions())
     sentences = list(text.sentences)
     assert text.names == ("data:demo", "notes.txt")
     assert toy_sentences(120) == sentences[-120:]
-    rows = text_of_sources(["data:stsb-dev"], Places(data, allow_partial=True), TextOptions())
+    rows = text_of_sources(["data:stsb-dev"], DatasetLocator(data, allow_partial=True), TextOptions())
     assert list(rows.sentences)[:2] == [toy_sentences(60)[20], toy_sentences(60)[30]]
 
 
 # -- summary and tables ------------------------------------------------------------------------------------------------
 
-SETTING = Setting("tiny", "e" * 16, ("notes.txt",), "f" * 64, 120, None, None, {"x": "d"}, asdict(Protocol()))
+SETTING = SharedSetting("tiny", "e" * 16, ("notes.txt",), "f" * 64, 120, None, None, {"x": "d"}, asdict(Protocol()))
 INFO = EncoderInfo("tiny", "e" * 16, 32)
 
 
@@ -621,9 +621,9 @@ def test_tables_come_from_the_cells_alone(records: list[CellRecord], command: Co
     out = tmp_path / "out"
     for record in records:
         spec = parse_specs(record.label)[0]
-        CellFolder(out).keep(Cell(spec, record.seed, record.order), record)
+        CellFolder(out).write(Cell(spec, record.seed, record.order), record)
     stale = cell("max", None, {"a": 1.0}, 9, finished="2025-01-01T00:00:00")
-    CellFolder(out).keep(Cell(parse_specs("max")[0], None, 9), stale)
+    CellFolder(out).write(Cell(parse_specs("max")[0], None, 9), stale)
     found, others = compare_from(out)
     assert found.records == tuple(records)
     assert others == [stale]

@@ -59,7 +59,7 @@ def data(tmp_path: Path) -> Path:
 def test_the_small_setting_is_halves_by_length(bert: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ran: list[str] = []
 
-    def counted(job: worker.Job) -> CellRecord:
+    def counted(job: worker.CellJob) -> CellRecord:
         ran.append(job.cell.name)
         return worker.run_cell(job)
 

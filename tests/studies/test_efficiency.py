@@ -30,7 +30,7 @@ def here(monkeypatch: pytest.MonkeyPatch) -> list[str]:
             made.append(job.stem)
             yield measuring.measure(job)
 
-    monkeypatch.setattr(measuring, "in_processes", one_by_one)
+    monkeypatch.setattr(measuring, "run_in_processes", one_by_one)
     return made
 
 

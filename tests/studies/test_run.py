@@ -60,7 +60,7 @@ def ran(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The names of the cells that are run in this process."""
     names: list[str] = []
 
-    def counted(job: worker.Job) -> CellRecord:
+    def counted(job: worker.CellJob) -> CellRecord:
         names.append(job.cell.name)
         return worker.run_cell(job)
 
@@ -188,10 +188,10 @@ def test_a_batch_size_changes_the_steps_and_nothing_else(studied: StudyRun) -> N
 
 
 def test_small_draws_are_parts_of_large_ones_and_too_large_ones_left_out(studied: StudyRun) -> None:
-    from selfguide.comparison.texts import Places
+    from selfguide.comparison.texts import DatasetLocator
     from selfguide.studies.texts import Texts
 
-    texts = Texts(Places())
+    texts = Texts(DatasetLocator())
     ten, thirty = (texts.draw("demo", count).sentences for count in (10, 30))
     assert (len(ten), thirty[:10]) == (10, ten)
     results = studied("low-resource", "sentences=8,500,0", "methods=whitening").results
@@ -212,7 +212,7 @@ def test_each_pair_of_augmentations_is_run_once_and_stands_twice(studied: StudyR
 def test_a_study_that_was_killed_goes_on_where_it_was(
     studied: StudyRun, ran: list[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    def killed(job: worker.Job) -> CellRecord:
+    def killed(job: worker.CellJob) -> CellRecord:
         if len(ran) == 3:
             raise KeyboardInterrupt
         ran.append(job.cell.name)
@@ -242,8 +242,8 @@ def test_a_study_that_was_killed_goes_on_where_it_was(
 
 
 def test_a_failing_cell_is_told_and_the_others_stand(studied: StudyRun, monkeypatch: pytest.MonkeyPatch) -> None:
-    def failing(job: worker.Job) -> CellRecord:
-        return worker.failed(job, "too hot") if "0.1" in job.cell.name else worker.run_cell(job)
+    def failing(job: worker.CellJob) -> CellRecord:
+        return worker.failed_record(job, "too hot") if "0.1" in job.cell.name else worker.run_cell(job)
 
     monkeypatch.setattr(runner, "run_cell", failing)
     found = studied("temperature")

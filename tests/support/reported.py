@@ -8,7 +8,7 @@ from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
-from selfguide.comparison.cells import Cell, CellRecord, Setting
+from selfguide.comparison.cells import Cell, CellRecord, SharedSetting
 from selfguide.comparison.specs import parse_specs
 from selfguide.comparison.summary import summarise
 from selfguide.comparison.tables import write_tables
@@ -34,7 +34,7 @@ def comparison(folder: Path, failing: bool = True) -> dict[str, Any]:
     """Five rows of the seven STS tasks, made up, written by what writes real ones."""
     names = GROUPS["sts"]
     protocol = {"similarity": "cosine", "text": "raw"}
-    setting = Setting(
+    setting = SharedSetting(
         "mini", "aa", ("notes <i>.txt",), "ff" * 8, 120, "demo dev", "bb", dict.fromkeys(names, "cc"), protocol
     )
     specs = parse_specs("bow,cls,mean,simcse,sg-opt", (), device="auto")

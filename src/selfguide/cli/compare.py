@@ -101,7 +101,7 @@ def compare(
         )
     from selfguide.comparison.compare import compare as run
     from selfguide.comparison.specs import parse_specs
-    from selfguide.comparison.texts import Places, text_of_sources
+    from selfguide.comparison.texts import DatasetLocator, text_of_sources
     from selfguide.data import TextOptions
     from selfguide.evaluation.protocol import Protocol
 
@@ -110,7 +110,7 @@ def compare(
     options = TextOptions(column=column, field=field, limit=limit)
     found = run(
         encoder,
-        text_of_sources(text, Places(data, protocol.text, allow_partial, not offline), options),
+        text_of_sources(text, DatasetLocator(data, protocol.text, allow_partial, not offline), options),
         methods,
         seeds_named(seeds),
         tasks or ("" if pairs else "demo"),

@@ -66,7 +66,7 @@ def similarity(
         if min(len(set(graded.scores)), len(set(cosines.tolist()))) < 2:
             typer.echo("No Spearman correlation: the scores, or the cosines, are all the same.", err=True)
             return
-        from scipy.stats import spearmanr
+        from selfguide.correlation import spearman
 
-        spearman = 100 * spearmanr(cosines, graded.scores).statistic
-        typer.echo(f"Spearman of cosine and score over {len(cosines):,} pairs: {spearman:.2f}", err=True)
+        value = 100 * spearman(cosines, graded.scores)
+        typer.echo(f"Spearman of cosine and score over {len(cosines):,} pairs: {value:.2f}", err=True)

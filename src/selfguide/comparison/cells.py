@@ -16,7 +16,8 @@ from typing import Any
 
 from selfguide.comparison.specs import Spec, Stage
 from selfguide.errors import SelfguideError
-from selfguide.evaluation.results import TaskScore, write_text
+from selfguide.evaluation.results import TaskScore
+from selfguide.files import write_text
 
 FOLDER = "cells"
 # What does not change a result, or should not: where it was computed, how often it was saved on the way, who watched.
@@ -24,7 +25,7 @@ _NO_MATTER = ("device", "checkpoint_minutes", "track")
 
 
 @dataclass(frozen=True)
-class Setting:
+class SharedSetting:
     """What all cells of a comparison share. Names are for people, digests decide."""
 
     encoder: str
@@ -38,7 +39,7 @@ class Setting:
     """Each task's name, and the digest of its rows."""
     protocol: dict[str, Any]
 
-    def difference(self, other: Setting) -> str | None:
+    def difference(self, other: SharedSetting) -> str | None:
         """In a word, what makes a result of the one no result of the other."""
         kinds = {
             "encoder": (self.encoder_digest, other.encoder_digest),
@@ -50,7 +51,7 @@ class Setting:
         return next((f"other {name}" for name, (one, two) in kinds.items() if one != two), None)
 
     @classmethod
-    def from_dict(cls, values: dict[str, Any]) -> Setting:
+    def from_dict(cls, values: dict[str, Any]) -> SharedSetting:
         """Back from ``asdict`` and JSON."""
         return cls(**{item.name: values[item.name] for item in fields(cls)} | {"text": tuple(values["text"])})
 
@@ -97,7 +98,7 @@ class CellRecord:
     stages: tuple[dict[str, Any], ...]
     seed: int | None
     order: int
-    setting: Setting
+    setting: SharedSetting
     error: str | None = None
     scores: tuple[TaskScore, ...] = ()
     dev_score: float | None = None
@@ -114,11 +115,11 @@ class CellRecord:
     finished: str = ""
 
     @classmethod
-    def of(cls, cell: Cell, setting: Setting, **facts: Any) -> CellRecord:
+    def of(cls, cell: Cell, setting: SharedSetting, **facts: Any) -> CellRecord:
         """The record of a cell that ran, or tried to."""
         return cls(cell.spec.label, cell.spec.words, _plain_stages(cell.spec), cell.seed, cell.order, setting, **facts)
 
-    def differs(self, cell: Cell, setting: Setting) -> str | None:
+    def rerun_reason(self, cell: Cell, setting: SharedSetting) -> str | None:
         """Why the cell has to be run (again) though this record is there, or None."""
         if self.error is not None:
             return "failed before"
@@ -137,7 +138,7 @@ class CellRecord:
         known["begun_by"] = values.get("begun_by")  # younger than the other fields
         known["scores"] = tuple(TaskScore.from_dict(score) for score in values["scores"])
         known |= {name: tuple(values[name]) for name in ("stages", "warnings")}
-        return cls(**known | {"setting": Setting.from_dict(values["setting"])})
+        return cls(**known | {"setting": SharedSetting.from_dict(values["setting"])})
 
 
 class CellFolder:
@@ -152,7 +153,7 @@ class CellFolder:
         path = self._path(cell)
         return _read(path) if path.is_file() else None
 
-    def keep(self, cell: Cell, record: CellRecord) -> None:
+    def write(self, cell: Cell, record: CellRecord) -> None:
         """Write the cell's file, in place of a former one."""
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
@@ -163,18 +164,18 @@ class CellFolder:
                 "--output."
             ) from None
 
-    def drop(self, cell: Cell) -> None:
+    def remove(self, cell: Cell) -> None:
         """Take away what a former run left of a cell."""
         self._path(cell).unlink(missing_ok=True)
 
-    def read(self) -> list[CellRecord]:
+    def read_all(self) -> list[CellRecord]:
         """Every cell, the rows in the order in which they were asked for."""
         records = [_read(path) for path in sorted(self.folder.glob("*.json"))]
         if not records:
             raise SelfguideError(f"There are no cells in {self.folder}: name the --output of a comparison.")
         return sorted(records, key=lambda record: (record.order, record.label, record.seed or 0))
 
-    def finished(self) -> list[tuple[CellRecord, str]]:
+    def read_scored(self) -> list[tuple[CellRecord, str]]:
         """Every cell that has scores, with the stem of its file."""
         found = [(_read(path), path.stem) for path in sorted(self.folder.glob("*.json"))]
         return [(record, stem) for record, stem in found if record.error is None]
@@ -183,7 +184,7 @@ class CellFolder:
         return self.folder / f"{cell.stem}.json"
 
 
-def of_one_setting(records: Iterable[CellRecord]) -> tuple[list[CellRecord], list[CellRecord]]:
+def split_by_setting(records: Iterable[CellRecord]) -> tuple[list[CellRecord], list[CellRecord]]:
     """Cells that can stand in one table with the newest of them, and those of another text, encoder or protocol."""
     everything = list(records)
     newest = max(everything, key=lambda record: record.finished)

@@ -10,22 +10,22 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from selfguide.comparison.cells import Cell, CellFolder, CellRecord, Setting, of_one_setting
+from selfguide.comparison.cells import Cell, CellFolder, CellRecord, SharedSetting, split_by_setting
 from selfguide.comparison.progress import CellProgress, duration, seconds_left
-from selfguide.comparison.runner import cores, finished, processes, run_jobs
+from selfguide.comparison.runner import cores, process_count, run_jobs, split_finished
 from selfguide.comparison.specs import Spec, parse_specs
 from selfguide.comparison.summary import Summary, summarise
 from selfguide.comparison.tables import as_latex, as_markdown, write_tables
 from selfguide.comparison.texts import (
     AnyText,
+    DatasetLocator,
     NamedText,
-    Places,
     dev_rows,
     named_text,
     write_pairs,
     write_sentences,
 )
-from selfguide.comparison.worker import DEV, ENCODER, ROWS, TEXT, Job, Rows
+from selfguide.comparison.worker import DEV, ENCODER, ROWS, TEXT, CellJob, ScoringData
 from selfguide.data import TextOptions
 from selfguide.errors import InterruptedRun, UsageError
 from selfguide.evaluation.evaluate import load_tasks
@@ -120,20 +120,20 @@ def compare(
         raise UsageError("To keep the encoders, say where: output=, the folder of the comparison.")
     cells = _cells(specs, _seeds(seeds))
     protocol = protocol or Protocol()
-    places = Places(data, protocol.text, allow_partial, download)
+    locator = DatasetLocator(data, protocol.text, allow_partial, download)
     # Everything that can be refused is looked at before the first cell runs.
-    rows = Rows(
+    rows = ScoringData(
         load_tasks(tasks, pairs, data, protocol, allow_partial=allow_partial, download=download),
-        dev_rows(dev, places),
+        dev_rows(dev, locator),
         protocol,
     )
-    material = named_text(text, places, text_options or TextOptions())
+    material = named_text(text, locator, text_options or TextOptions())
     with _folders(output) as (work, folder):
         setting = _prepared(work, encoder, material, rows, device, reporter)
         name = str(encoder) if isinstance(encoder, str | Path) else ""
-        every = [Job(cell, setting, work, folder, name, keep, device, batch_size, command) for cell in cells]
-        done, due = finished(every, again, reporter)
-        done += _run(due, done, processes(jobs, device, len(due)), output, reporter)
+        every = [CellJob(cell, setting, work, folder, name, keep, device, batch_size, command) for cell in cells]
+        done, due = split_finished(every, again, reporter)
+        done += _run(due, done, process_count(jobs, device, len(due)), output, reporter)
         place = {(cell.spec.label, cell.seed): number for number, cell in enumerate(cells)}
         records = tuple(sorted(done, key=lambda record: place[record.label, record.seed]))
         found = Comparison(records, summarise(records, baseline))
@@ -144,7 +144,7 @@ def compare(
 
 def compare_from(folder: str | Path, baseline: str | None = None) -> tuple[Comparison, list[CellRecord]]:
     """A comparison from its cells' files alone, and the cells left out: those of another text, encoder or protocol."""
-    fitting, others = of_one_setting(CellFolder(Path(folder)).read())
+    fitting, others = split_by_setting(CellFolder(Path(folder)).read_all())
     return Comparison(tuple(fitting), summarise(fitting, baseline)), others
 
 
@@ -170,10 +170,10 @@ def _prepared(
     work: Path,
     encoder: str | Path | SentenceTransformer,
     text: NamedText,
-    rows: Rows,
+    rows: ScoringData,
     device: str,
     reporter: Reporter,
-) -> Setting:
+) -> SharedSetting:
     """Put what all cells need into the work folder, and say what it is."""
     from selfguide.evaluation.embedder import model_digest
     from selfguide.models.encoders import load_encoder, quiet_libraries
@@ -192,7 +192,7 @@ def _prepared(
         write_pairs(rows.dev, work / DEV)
     (work / ROWS).write_bytes(pickle.dumps(rows))
     summary = text.sentences.summary
-    return Setting(
+    return SharedSetting(
         encoder=named,
         encoder_digest=digest,
         text=text.names,
@@ -206,7 +206,7 @@ def _prepared(
 
 
 def _run(
-    due: Sequence[Job], done: Sequence[CellRecord], side_by_side: int, output: str | Path | None, reporter: Reporter
+    due: Sequence[CellJob], done: Sequence[CellRecord], side_by_side: int, output: str | Path | None, reporter: Reporter
 ) -> list[CellRecord]:
     if not due:
         reporter.note(f"All {len(done)} cells are finished already; --again repeats them.")

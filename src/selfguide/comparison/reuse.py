@@ -10,13 +10,13 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from selfguide.comparison.cells import Cell, CellFolder, Setting
+from selfguide.comparison.cells import Cell, CellFolder, SharedSetting
 
 ENCODERS = "encoders"
 
 
 @dataclass(frozen=True)
-class Begun:
+class ReusableCell:
     """A finished cell to go on from."""
 
     label: str
@@ -26,16 +26,16 @@ class Begun:
     steps: int
 
 
-def begun(cell: Cell, setting: Setting, output: Path) -> Begun | None:
+def find_reusable_cell(cell: Cell, setting: SharedSetting, output: Path) -> ReusableCell | None:
     """The finished cell that has most of this cell's stages behind it, if any."""
     cells = CellFolder(output)
     if len(cell.spec.stages) < 2 or not cells.folder.is_dir():
         return None
     for done in range(len(cell.spec.stages) - 1, 0, -1):
         first = Cell(replace(cell.spec, stages=cell.spec.stages[:done]), cell.seed, cell.order)
-        for record, stem in cells.finished():
+        for record, stem in cells.read_scored():
             folder = output / ENCODERS / stem
-            same = record.seed == cell.seed and record.differs(first, setting) is None
+            same = record.seed == cell.seed and record.rerun_reason(first, setting) is None
             if same and folder.is_dir():
-                return Begun(record.label, folder, done, record.steps)
+                return ReusableCell(record.label, folder, done, record.steps)
     return None

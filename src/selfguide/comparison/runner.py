@@ -19,7 +19,7 @@ from typing import Generic, Protocol, TypeVar
 
 from selfguide.comparison.cells import CellFolder, CellRecord
 from selfguide.comparison.child import DONE
-from selfguide.comparison.worker import Job, run_cell
+from selfguide.comparison.worker import CellJob, run_cell
 from selfguide.errors import UsageError
 from selfguide.progress import Reporter
 
@@ -29,23 +29,23 @@ Record = TypeVar("Record")
 _Made = TypeVar("_Made", covariant=True)
 
 
-class Apart(Protocol[_Made]):
+class SubprocessJob(Protocol[_Made]):
     """A job that another process can do (:mod:`selfguide.comparison.child`) and that leaves its record in a file."""
 
     @property
     def stem(self) -> str: ...
     @property
     def work(self) -> Path: ...
-    def drop(self) -> None:
+    def remove_record(self) -> None:
         """Take away what a former run left."""
 
     def run(self) -> _Made:
         """Do it in this process, and keep the record."""
 
-    def find(self) -> _Made | None:
+    def find_record(self) -> _Made | None:
         """What the process left."""
 
-    def lost(self, reason: str) -> _Made:
+    def record_failure(self, reason: str) -> _Made:
         """The record of a job whose process left nothing, kept as one that failed."""
 
 
@@ -56,7 +56,7 @@ def cores() -> int:
     return os.cpu_count() or 1
 
 
-def processes(asked: int | None, device: str, cells: int) -> int:
+def process_count(asked: int | None, device: str, cells: int) -> int:
     """How many cells run side by side: what was asked for, else one on a GPU, else half as many as there are cores."""
     if asked is not None and asked < 1:
         raise UsageError(f"--jobs must be at least 1, got {asked}.")
@@ -69,15 +69,15 @@ def processes(asked: int | None, device: str, cells: int) -> int:
     return max(1, min(asked, cores(), cells))
 
 
-def finished(jobs: Sequence[Job], again: bool, reporter: Reporter) -> tuple[list[CellRecord], list[Job]]:
+def split_finished(jobs: Sequence[CellJob], again: bool, reporter: Reporter) -> tuple[list[CellRecord], list[CellJob]]:
     """The cells that need not be run, and the others; where there is a result that will not do, say why."""
     done: list[CellRecord] = []
-    due: list[tuple[int, Job]] = []
+    due: list[tuple[int, CellJob]] = []
     reasons: Counter[str] = Counter()
     places: Counter[str] = Counter()
     for job in jobs:
         former = CellFolder(job.output).find(job.cell)
-        reason = former.differs(job.cell, job.setting) if former else None
+        reason = former.rerun_reason(job.cell, job.setting) if former else None
         if former and not reason and job.keep and not job.kept_encoder.is_dir():
             reason = "their encoders were not kept"
         if former and not reason and not again:
@@ -93,13 +93,13 @@ def finished(jobs: Sequence[Job], again: bool, reporter: Reporter) -> tuple[list
     return done, [job for _, job in sorted(due, key=lambda pair: pair[0])]
 
 
-def run_jobs(jobs: Sequence[Job], side_by_side: int) -> Generator[CellRecord, None, None]:
+def run_jobs(jobs: Sequence[CellJob], side_by_side: int) -> Generator[CellRecord, None, None]:
     """Each cell's record as it is done."""
     if side_by_side == 1:
         for job in jobs:
             yield run_cell(job)
         return
-    yield from in_processes(jobs, side_by_side)
+    yield from run_in_processes(jobs, side_by_side)
 
 
 @dataclass
@@ -108,7 +108,7 @@ class _Worker(Generic[Record]):
 
     process: subprocess.Popen[bytes]
     log: Path
-    job: Apart[Record]
+    job: SubprocessJob[Record]
     said: int = 0
     """How long the log was when the job began."""
 
@@ -122,10 +122,10 @@ class _Worker(Generic[Record]):
         """Whether the job has ended; the process then waits for another."""
         return self.file.with_suffix(DONE).exists()
 
-    def give(self, job: Apart[Record]) -> None:
+    def give(self, job: SubprocessJob[Record]) -> None:
         """Hand over a job."""
         self.job, self.said = job, self.log.stat().st_size
-        job.drop()  # so that what is there afterwards is this process's own
+        job.remove_record()  # so that what is there afterwards is this process's own
         self.file.with_suffix(DONE).unlink(missing_ok=True)
         self.file.write_bytes(pickle.dumps(job))
         assert self.process.stdin is not None
@@ -134,7 +134,9 @@ class _Worker(Generic[Record]):
             self.process.stdin.flush()
 
 
-def in_processes(jobs: Sequence[Apart[Record]], side_by_side: int, *, fresh: bool = False) -> Iterator[Record]:
+def run_in_processes(
+    jobs: Sequence[SubprocessJob[Record]], side_by_side: int, *, fresh: bool = False
+) -> Iterator[Record]:
     """Each job's record as it is done, in processes that do one job after another (``fresh``: each job in a new one)."""
     waiting, workers = list(jobs), list[_Worker[Record]]()
     try:
@@ -156,7 +158,7 @@ def in_processes(jobs: Sequence[Apart[Record]], side_by_side: int, *, fresh: boo
         _stop(workers)
 
 
-def _started(job: Apart[Record], threads: int) -> _Worker[Record]:
+def _started(job: SubprocessJob[Record], threads: int) -> _Worker[Record]:
     log = job.work / f"{job.stem}.log"
     with log.open("wb") as errors:
         process = subprocess.Popen(
@@ -181,7 +183,7 @@ def _thread_limits(threads: int) -> dict[str, str]:
 
 def _record(worker: _Worker[Record]) -> Record:
     """What the job left: its file, or nothing, and then the log may tell."""
-    found = worker.job.find()
+    found = worker.job.find_record()
     if found is not None:
         return found
     said = worker.log.read_bytes()[worker.said :].decode("utf-8", errors="replace")
@@ -193,7 +195,7 @@ def _record(worker: _Worker[Record]) -> Record:
         reason = f"its process was ended by signal {-code}" + (": is there too little memory?" if code == -9 else "")
     else:
         reason = f"its process ended with code {code}" + (f": {told}" if told else "")
-    return worker.job.lost(reason)
+    return worker.job.record_failure(reason)
 
 
 def _stop(workers: Sequence[_Worker[Record]]) -> None:

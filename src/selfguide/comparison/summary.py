@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from statistics import fmean, stdev
 from typing import Any
 
-from selfguide.comparison.cells import CellRecord, Setting
+from selfguide.comparison.cells import CellRecord, SharedSetting
 from selfguide.errors import SelfguideError, UsageError
 from selfguide.evaluation.results import Evaluation
 from selfguide.evaluation.significance import paired_over_seeds
@@ -80,7 +80,7 @@ class Row:
 class Summary:
     """Everything that the tables show."""
 
-    setting: Setting
+    setting: SharedSetting
     columns: tuple[Column, ...]
     main: Column
     """What rows are compared by: the papers' STS average where it is there."""

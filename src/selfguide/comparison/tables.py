@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from selfguide.comparison.cells import CellRecord
 from selfguide.comparison.summary import FEWEST_SEEDS, Row, Summary, Value, Versus
 from selfguide.errors import SelfguideError
-from selfguide.evaluation.results import write_text
+from selfguide.files import write_text
 
 if TYPE_CHECKING:
     from rich.console import Console

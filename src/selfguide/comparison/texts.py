@@ -31,7 +31,7 @@ _STSB = Task(
 
 
 @dataclass(frozen=True)
-class Places:
+class DatasetLocator:
     """Where a task's rows may be looked for, and what will do."""
 
     data: str | Path | None = None
@@ -59,24 +59,24 @@ class NamedText:
     names: tuple[str, ...]
 
 
-def named_text(text: AnyText | NamedText, places: Places, options: TextOptions) -> NamedText:
+def named_text(text: AnyText | NamedText, locator: DatasetLocator, options: TextOptions) -> NamedText:
     """What a Python caller gave, as text with a name."""
     if isinstance(text, NamedText):
         return text
     if isinstance(text, str) and text.startswith(OF_A_TASK):
-        return text_of_sources([text], places, options)
+        return text_of_sources([text], locator, options)
     sentences = open_text(text, options)
     return NamedText(sentences, tuple(Path(name).name for name in sentences.summary.files))
 
 
-def text_of_sources(sources: Sequence[str], places: Places, options: TextOptions) -> NamedText:
+def text_of_sources(sources: Sequence[str], locator: DatasetLocator, options: TextOptions) -> NamedText:
     """What was named on the command line, files and tasks in any order."""
     names = tuple(name if name.startswith((OF_A_TASK, "hf:")) else Path(name).name for name in sources)
     of_tasks = [name for name in sources if name.startswith(OF_A_TASK)]
     files = [name for name in sources if not name.startswith(OF_A_TASK)]
     if not of_tasks:
         return NamedText(Sentences(files, options), names)
-    wanted = [sentence for name in of_tasks for sentence in _sentences_of(name, places)]
+    wanted = [sentence for name in of_tasks for sentence in _sentences_of(name, locator)]
     if not files:
         return NamedText(Sentences.from_strings(wanted, options), names)
     others = Sentences(files, options)
@@ -84,7 +84,7 @@ def text_of_sources(sources: Sequence[str], places: Places, options: TextOptions
     return NamedText(Sentences.from_strings(joined, replace(options, column=None, field=None)), names)
 
 
-def dev_rows(dev: str | Path | None, places: Places) -> TaskData | None:
+def dev_rows(dev: str | Path | None, locator: DatasetLocator) -> TaskData | None:
     """The dev pairs: a file, or the name of a task of graded pairs."""
     if dev is None:
         return None
@@ -94,7 +94,7 @@ def dev_rows(dev: str | Path | None, places: Places) -> TaskData | None:
     task = known[str(dev)]
     if task.kind != "graded-pairs":
         raise UsageError(f"The dev pairs need grades, and {task.title} has none; stsb-dev would do.")
-    return places.rows(task)
+    return locator.rows(task)
 
 
 def write_pairs(rows: TaskData, path: Path) -> Path:
@@ -134,12 +134,12 @@ def read_sentences(path: Path) -> Sentences:
     return Sentences.from_strings(lines(), TextOptions(keep_duplicates=True, keep_blank=True, max_chars=2**31))
 
 
-def _sentences_of(source: str, places: Places) -> Iterator[str]:
+def _sentences_of(source: str, locator: DatasetLocator) -> Iterator[str]:
     """Both sentences of every pair in the order of the rows, repeats included: the cleaning drops those."""
     for task in named_tasks(source.removeprefix(OF_A_TASK)):
         if task.kind != "graded-pairs":
             raise UsageError(f"{source}: text can be taken from tasks of graded pairs, and {task.title} is none.")
-        rows = places.rows(_STSB if task.name == "stsb" else task)
+        rows = locator.rows(_STSB if task.name == "stsb" else task)
         for part in rows.parts:
             for pair in zip(part.first, part.second or [], strict=True):
                 yield from pair

@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from selfguide.comparison.cells import Cell, CellFolder, CellRecord, Setting
-from selfguide.comparison.reuse import ENCODERS, Begun, begun
+from selfguide.comparison.cells import Cell, CellFolder, CellRecord, SharedSetting
+from selfguide.comparison.reuse import ENCODERS, ReusableCell, find_reusable_cell
 from selfguide.comparison.texts import read_sentences
 from selfguide.errors import InterruptedRun, SelfguideError
 from selfguide.evaluation.protocol import Protocol
@@ -26,7 +26,7 @@ TEXT, DEV, ROWS, ENCODER = "text.txt", "dev.tsv", "rows.pickle", "encoder"
 
 
 @dataclass(frozen=True)
-class Rows:
+class ScoringData:
     """What a cell is scored on."""
 
     tasks: list[TaskData]
@@ -35,11 +35,11 @@ class Rows:
 
 
 @dataclass(frozen=True)
-class Job:
+class CellJob:
     """A cell and where everything is that it needs."""
 
     cell: Cell
-    setting: Setting
+    setting: SharedSetting
     work: Path
     """Folder with the text, the dev pairs and the rows, which all cells share."""
     output: Path
@@ -60,11 +60,11 @@ class Job:
         """For file names."""
         return self.cell.stem
 
-    def drop(self) -> None:
+    def remove_record(self) -> None:
         """Take away what a former run left of the cell."""
-        CellFolder(self.output).drop(self.cell)
+        CellFolder(self.output).remove(self.cell)
 
-    def find(self) -> CellRecord | None:
+    def find_record(self) -> CellRecord | None:
         """What is kept of the cell."""
         return CellFolder(self.output).find(self.cell)
 
@@ -72,14 +72,14 @@ class Job:
         """Run the cell in this process."""
         return run_cell(self)
 
-    def lost(self, reason: str) -> CellRecord:
+    def record_failure(self, reason: str) -> CellRecord:
         """The record of a cell whose process left nothing."""
-        record = failed(self, reason)
-        CellFolder(self.output).keep(self.cell, record)
+        record = failed_record(self, reason)
+        CellFolder(self.output).write(self.cell, record)
         return record
 
 
-def run_cell(job: Job) -> CellRecord:
+def run_cell(job: CellJob) -> CellRecord:
     """Train, score and write the cell's file. What goes wrong becomes a record too; only a user's stop is passed on."""
     reporter = _Silent()
     try:
@@ -87,16 +87,16 @@ def run_cell(job: Job) -> CellRecord:
     except (InterruptedRun, KeyboardInterrupt):
         raise
     except SelfguideError as error:
-        record = failed(job, str(error), reporter.warnings)
+        record = failed_record(job, str(error), reporter.warnings)
     except Exception as error:
         if os.environ.get("SELFGUIDE_DEBUG") == "1":
             traceback.print_exc()
-        record = failed(job, f"{type(error).__name__}: {' '.join(str(error).split())}", reporter.warnings)
-    CellFolder(job.output).keep(job.cell, record)
+        record = failed_record(job, f"{type(error).__name__}: {' '.join(str(error).split())}", reporter.warnings)
+    CellFolder(job.output).write(job.cell, record)
     return record
 
 
-def failed(job: Job, error: str, warnings: list[str] | None = None) -> CellRecord:
+def failed_record(job: CellJob, error: str, warnings: list[str] | None = None) -> CellRecord:
     """The record of a cell without scores."""
     return CellRecord.of(
         job.cell, job.setting, error=error, warnings=tuple(warnings or ()), command=job.command, finished=_now()
@@ -110,7 +110,7 @@ class _Silent(Reporter):
         super().__init__(quiet=True, main_process=False)
 
 
-def _scored(job: Job, reporter: Reporter) -> CellRecord:
+def _scored(job: CellJob, reporter: Reporter) -> CellRecord:
     import torch
 
     from selfguide.evaluation.embedder import embedder
@@ -118,9 +118,9 @@ def _scored(job: Job, reporter: Reporter) -> CellRecord:
     from selfguide.evaluation.sts import score_pairs
     from selfguide.versions import versions
 
-    rows: Rows = pickle.loads((job.work / ROWS).read_bytes())
+    rows: ScoringData = pickle.loads((job.work / ROWS).read_bytes())
     began = time.monotonic()
-    before = begun(job.cell, job.setting, job.output) if job.keep else None
+    before = find_reusable_cell(job.cell, job.setting, job.output) if job.keep else None
     encoder, steps = _trained(job, before, reporter)
     trained = time.monotonic()
     vectors = embedder(encoder, batch_size=job.batch_size, name=job.cell.spec.label, reporter=reporter)
@@ -144,7 +144,7 @@ def _scored(job: Job, reporter: Reporter) -> CellRecord:
     )
 
 
-def _trained(job: Job, before: Begun | None, reporter: Reporter) -> tuple[SentenceTransformer, int]:
+def _trained(job: CellJob, before: ReusableCell | None, reporter: Reporter) -> tuple[SentenceTransformer, int]:
     """The encoder after the last stage, and the steps of all stages."""
     from selfguide.models.encoders import load, load_encoder
     from selfguide.runs.run import GIVEN_ENCODER, run

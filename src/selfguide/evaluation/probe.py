@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
-from scipy.stats import spearmanr
 
+from selfguide.correlation import spearman
 from selfguide.errors import SelfguideError, UsageError
 from selfguide.evaluation.rows import TaskData
 from selfguide.models.encoders import backbone, input_names, load_encoder
@@ -254,4 +254,4 @@ def _spearman(left: NDArray[Any], right: NDArray[Any], grades: Sequence[float]) 
         raise SelfguideError("The encoder gives vectors that are not finite numbers; its weights are damaged.")
     if np.ptp(cosines) < SAME:
         return math.nan
-    return 100 * float(spearmanr(cosines, grades).statistic)
+    return 100 * spearman(cosines, grades)

@@ -6,7 +6,6 @@ import csv
 import io
 import json
 import math
-import os
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
@@ -15,6 +14,7 @@ from typing import Any
 from selfguide.errors import SelfguideError
 from selfguide.evaluation.embedder import EncoderInfo
 from selfguide.evaluation.tasks import GROUPS
+from selfguide.files import write_text
 
 SCORES_FILE = "scores.json"
 TABLE_FILE = "scores.csv"
@@ -140,16 +140,6 @@ def as_csv(scores: Iterable[TaskScore]) -> str:
             score.date, " | ".join(score.notes),
         ])  # fmt: skip
     return target.getvalue()
-
-
-def write_text(path: Path, content: str) -> None:
-    """Write under a temporary name, then rename: a reader never sees half a file."""
-    fresh = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        fresh.write_text(content, encoding="utf-8")
-        fresh.replace(path)
-    finally:
-        fresh.unlink(missing_ok=True)
 
 
 def table(evaluations: Sequence[Evaluation]) -> tuple[list[str], list[list[float | None]]]:

@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from selfguide.errors import SelfguideError, UsageError
-from selfguide.evaluation.results import SCORES_FILE, ScoreFolder, write_text
+from selfguide.evaluation.results import SCORES_FILE, ScoreFolder
+from selfguide.files import write_text
 from selfguide.progress import Reporter
 from selfguide.report.evidence import RunEvidence, evidence_of
 from selfguide.training.configuration import RUN_FILE

@@ -23,7 +23,7 @@ from typing import Any
 
 from selfguide.comparison.specs import parse_specs
 from selfguide.comparison.summary import AVERAGE, Summary, Value
-from selfguide.comparison.texts import NamedText, Places
+from selfguide.comparison.texts import DatasetLocator, NamedText
 from selfguide.data import Sentences, TextOptions
 from selfguide.data.pairs import read_pairs
 from selfguide.errors import SelfguideError, UsageError
@@ -248,7 +248,7 @@ def slug(name: str) -> str:
 
 def _drawn(name: str, limit: int | None, place: Place, work: Path) -> Drawn:
     """So many sentences of a text, drawn as every study draws them."""
-    texts = Texts(Places(place.data))
+    texts = Texts(DatasetLocator(place.data))
     if name in HALVES:
         from selfguide.data.resources import demo_sentences
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from selfguide.comparison.cells import CellRecord
 from selfguide.comparison.tables import as_dict
 from selfguide.errors import SelfguideError
-from selfguide.evaluation.results import write_text
+from selfguide.files import write_text
 from selfguide.report.folders import STUDY_FILE
 from selfguide.studies.base import Found, Plan, Setup
 from selfguide.studies.measuring import MeasurementRecord

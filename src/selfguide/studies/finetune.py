@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 from selfguide.comparison.specs import Spec, parse_specs
 from selfguide.comparison.summary import AVERAGE, Summary, Value
-from selfguide.comparison.texts import Places, dev_rows
+from selfguide.comparison.texts import DatasetLocator, dev_rows
 from selfguide.errors import SelfguideError, UsageError
 from selfguide.evaluation.tasks import Part, Task
 from selfguide.studies.base import FULL, SMALL, Found, Grid, Measurement, Plan, Setup, Study
@@ -184,8 +184,8 @@ def finetuned(
 
 
 def _read(place: Place, name: str) -> _Pairs:
-    places = Places(place.data)
-    rows = places.rows(STSB_TRAIN) if name == STSB_TRAIN.name else dev_rows(name, places)
+    locator = DatasetLocator(place.data)
+    rows = locator.rows(STSB_TRAIN) if name == STSB_TRAIN.name else dev_rows(name, locator)
     if rows is None or rows.task.kind != "graded-pairs":
         raise SelfguideError(
             f"{name} has no grades to learn from; name a file of graded pairs or a task such as stsb-dev."

@@ -17,14 +17,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from selfguide.comparison.cells import CellFolder
-from selfguide.comparison.runner import in_processes
-from selfguide.comparison.texts import Places, dev_rows
+from selfguide.comparison.runner import run_in_processes
+from selfguide.comparison.texts import DatasetLocator, dev_rows
 from selfguide.errors import InterruptedRun, SelfguideError
 from selfguide.evaluation.evaluate import load_tasks
 from selfguide.evaluation.protocol import Protocol
-from selfguide.evaluation.results import write_text
 from selfguide.evaluation.rows import TaskData
 from selfguide.evaluation.tasks import task as task_named
+from selfguide.files import write_text
 from selfguide.studies.base import Measurement, grid_folder
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ class Place:
         """An encoder that a grid with ``keep=True`` has made."""
         from selfguide.models.encoders import load
 
-        for record in CellFolder(grid_folder(self.output, grid)).read():
+        for record in CellFolder(grid_folder(self.output, grid)).read_all():
             if (record.label, record.seed) == (label, seed) and record.error is None:
                 folder = grid_folder(self.output, grid) / "encoders" / record_stem(record.label, record.seed)
                 return load(folder, device=None if self.device == "auto" else self.device)
@@ -77,11 +77,11 @@ class Place:
 
     def rows(self, task: str) -> TaskData:
         """The rows of any task."""
-        return Places(self.data).rows(task_named(task))
+        return DatasetLocator(self.data).rows(task_named(task))
 
     def dev_rows(self) -> TaskData | None:
         """The dev pairs."""
-        return dev_rows(self.dev, Places(self.data))
+        return dev_rows(self.dev, DatasetLocator(self.data))
 
 
 @dataclass(frozen=True)
@@ -128,7 +128,7 @@ class MeasurementJob:
         """The measurement's file."""
         return self.place.output / FOLDER / f"{self.stem}.json"
 
-    def find(self) -> MeasurementRecord | None:
+    def find_record(self) -> MeasurementRecord | None:
         """What is kept of it."""
         if not self.path.is_file():
             return None
@@ -142,10 +142,10 @@ class MeasurementJob:
 
     def finished(self) -> MeasurementRecord | None:
         """What is kept of it, if it is what would be measured now."""
-        former = self.find()
+        former = self.find_record()
         return former if former and former.error is None and former.identity == self.identity else None
 
-    def drop(self) -> None:
+    def remove_record(self) -> None:
         """Take away what a former run left."""
         self.path.unlink(missing_ok=True)
 
@@ -165,7 +165,7 @@ class MeasurementJob:
         """Make the measurement in this process."""
         return measure(self)
 
-    def lost(self, reason: str) -> MeasurementRecord:
+    def record_failure(self, reason: str) -> MeasurementRecord:
         """The record of a measurement whose process left nothing."""
         record = MeasurementRecord(self.stem, self.identity, error=reason, command=self.command, finished=_now())
         self.keep(record)
@@ -187,10 +187,10 @@ def run_measurements(jobs: Sequence[MeasurementJob], side_by_side: int) -> Gener
         for job in together:
             yield measure(job)
     else:
-        yield from in_processes(together, side_by_side)
+        yield from run_in_processes(together, side_by_side)
     alone = [job for job in jobs if job.measurement.alone]
     # A process's memory tells of all it has done, so each has one of its own; a GPU's is counted anew for each.
-    yield from in_processes(alone, 1, fresh=not (alone and _on_gpu(alone[0].place)))
+    yield from run_in_processes(alone, 1, fresh=not (alone and _on_gpu(alone[0].place)))
 
 
 def measure(job: MeasurementJob) -> MeasurementRecord:
@@ -202,11 +202,11 @@ def measure(job: MeasurementJob) -> MeasurementRecord:
     except (InterruptedRun, KeyboardInterrupt):
         raise
     except SelfguideError as error:
-        return job.lost(str(error))
+        return job.record_failure(str(error))
     except Exception as error:
         if os.environ.get("SELFGUIDE_DEBUG") == "1":
             traceback.print_exc()
-        return job.lost(f"{type(error).__name__}: {' '.join(str(error).split())}")
+        return job.record_failure(f"{type(error).__name__}: {' '.join(str(error).split())}")
 
 
 def function_of(address: str) -> Callable[..., dict[str, Any]]:

@@ -13,9 +13,9 @@ from typing import Any
 from selfguide.comparison.cells import Cell
 from selfguide.comparison.compare import Comparison, compare
 from selfguide.comparison.progress import duration
-from selfguide.comparison.runner import processes
+from selfguide.comparison.runner import process_count
 from selfguide.comparison.specs import Spec, parse_specs
-from selfguide.comparison.texts import Places, dev_rows
+from selfguide.comparison.texts import DatasetLocator, dev_rows
 from selfguide.errors import InterruptedRun, UsageError
 from selfguide.evaluation.evaluate import load_tasks
 from selfguide.progress import Reporter
@@ -73,7 +73,7 @@ def study(
     files = (str(pairs),) if isinstance(pairs, str | Path) else tuple(map(str, pairs))
     scale = _scale(chosen, full, text, limit, tasks, files, dev, seeds).changed(tuple(settings))
     facts = _encoder_facts(encoder, device)
-    texts = Texts(Places(data))
+    texts = Texts(DatasetLocator(data))
     drawn = texts.draw(scale.text, scale.limit)
     setup = Setup(scale, full, facts.name, facts.depth, len(drawn.sentences))
     plan = chosen.plan(setup)
@@ -179,7 +179,7 @@ class _Running:
         }
         scale = self.setup.scale
         self.tasks = {item.task.name: item.digest for item in load_tasks(scale.tasks, scale.pairs, self.data, PROTOCOL)}
-        self.dev = dev_rows(scale.dev, Places(self.data))
+        self.dev = dev_rows(scale.dev, DatasetLocator(self.data))
         self.text = self.texts.draw(scale.text, scale.limit)
 
     def run(self) -> tuple[Found, list[MeasurementRecord]]:
@@ -284,7 +284,7 @@ class _Running:
         ]
         known = {job.stem: None if self.again else job.finished() for job in jobs}
         due = [job for job in jobs if known[job.stem] is None]
-        side_by_side = processes(self.jobs, self.device, len(due))
+        side_by_side = process_count(self.jobs, self.device, len(due))
         self.reporter.note(
             f"{len(due)} measurements to make ({len(jobs) - len(due)} are finished), {side_by_side} at a time."
             if due

@@ -6,7 +6,7 @@ import hashlib
 import random
 from dataclasses import dataclass
 
-from selfguide.comparison.texts import NamedText, Places, text_of_sources
+from selfguide.comparison.texts import DatasetLocator, NamedText, text_of_sources
 from selfguide.data import Sentences, TextOptions
 from selfguide.studies.base import DEMO
 
@@ -34,8 +34,8 @@ class Drawn:
 class Texts:
     """Texts by their names, each read once."""
 
-    def __init__(self, places: Places) -> None:
-        self._places = places
+    def __init__(self, locator: DatasetLocator) -> None:
+        self._locator = locator
         self._read: dict[str, Drawn] = {}
 
     def draw(self, name: str, limit: int | None) -> Drawn:
@@ -53,6 +53,6 @@ class Texts:
 
                 self._read[name] = Drawn("demo sentences", list(Sentences.from_strings(demo_sentences())))
             else:
-                found = text_of_sources([name], self._places, TextOptions())
+                found = text_of_sources([name], self._locator, TextOptions())
                 self._read[name] = Drawn(", ".join(found.names), list(found.sentences))
         return self._read[name]
