@@ -69,7 +69,7 @@ def _variants(ours: Ours) -> dict[str, Step]:
     slow_optimiser = optimiser_step(loss, fused=False)
     return {
         ALL: step,
-        "without packing": without(lambda: patch("selfguide.engine.packing.PACKABLE", ())),
+        "without packing": without(lambda: patch("selfguide.engine.packing.ENABLED", False)),
         "without the last layer for [CLS] alone": without(lambda: patch.object(loss, "_firsts", False)),
         "without the stay-close term in the cache": without(
             lambda: patch("selfguide.losses.functional.stay_close", _term_by_term)

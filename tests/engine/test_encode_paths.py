@@ -24,12 +24,12 @@ import selfguide
 from selfguide.calibration.fused_modules import two_views
 from selfguide.engine import backends, onnx_runner
 from selfguide.engine import bf16 as half
-from selfguide.engine import unpadded as flat
 from selfguide.engine.encode import encode, sentence_vectors, vector_chunks
 from selfguide.engine.tokens import Tokens, rows_by_length, tokenise
 from selfguide.engine.torch_runner import FlatRunner, StockRunner, torch_runner
 from selfguide.engine.workers import side_by_side
 from selfguide.errors import SelfguideError, UsageError
+from selfguide.models import families
 from toys import FAMILIES, Outcome, toy_sentences
 
 needs_onnx = pytest.mark.skipif(
@@ -57,7 +57,7 @@ def whitened(path: Path) -> SentenceTransformer:
 @pytest.mark.parametrize("family", FAMILIES)
 def test_every_family_gives_its_stock_vectors(tiny: Callable[[str], Path], family: str) -> None:
     model = selfguide.load_encoder(tiny(family), pooling="mean")
-    expected = FlatRunner if family in flat.FAMILIES else StockRunner
+    expected = FlatRunner if families.FAMILIES[family].bert_layers else StockRunner
     assert isinstance(torch_runner(model), expected)
     np.testing.assert_allclose(encode(model, TEXT), plain(model), atol=1e-5)
 

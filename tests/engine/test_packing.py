@@ -10,9 +10,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from selfguide.engine import unpadded as flat
-from selfguide.engine.packing import BERT_LAYERS, PACKABLE, can_pack, layout, packed
+from selfguide.engine.packing import can_pack, layout, packed
 from selfguide.methods.self_guided import SelfGuidedLoss
+from selfguide.models import families
 from selfguide.models.encoders import backbone, load_encoder
 from selfguide.models.layers import hidden_states
 from toys import FAMILIES, toy_sentences
@@ -58,8 +58,8 @@ def test_packed_states_equal_padded_ones_at_every_layer(bert: Path) -> None:
 
 def test_packed_losses_and_gradients_equal_padded_ones(bert: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     results = []
-    for packable in (("bert",), ()):
-        monkeypatch.setattr("selfguide.engine.packing.PACKABLE", packable)
+    for enabled in (True, False):
+        monkeypatch.setattr("selfguide.engine.packing.ENABLED", enabled)
         torch.manual_seed(0)
         model = load_encoder(bert, pooling="cls")
         loss = SelfGuidedLoss(
@@ -76,8 +76,8 @@ def test_packed_losses_and_gradients_equal_padded_ones(bert: Path, monkeypatch: 
 
 
 def test_no_family_is_said_to_pack_without_an_encoder_to_test_it_on() -> None:
-    assert set(BERT_LAYERS) <= set(PACKABLE)
-    assert set(PACKABLE) | set(flat.FAMILIES) <= set(FAMILIES)
+    fast = {name for name, family in families.FAMILIES.items() if family.packable}
+    assert {name for name, family in families.FAMILIES.items() if family.bert_layers} <= fast <= set(FAMILIES)
 
 
 def test_families_that_cannot_pack_run_as_ever(tiny: Callable[[str], Path]) -> None:

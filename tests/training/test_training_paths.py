@@ -18,7 +18,7 @@ import selfguide
 from experiments.plain import PlainSelfGuidance
 from resuming import assert_resumes_exactly
 from selfguide.engine.cuda_graphs import GraphedSteps
-from selfguide.engine.packing import PACKABLE, can_pack, gather, layout, layout_of, packed
+from selfguide.engine.packing import can_pack, gather, layout, layout_of, packed
 from selfguide.engine.text_tokens import TokenCollator, TokenisedText, tokenise
 from selfguide.engine.view_cache import ViewsKey, cache_folder, find, find_or_make, size_of, weights_digest
 from selfguide.engine.views import layer_views
@@ -27,6 +27,7 @@ from selfguide.losses import functional as losses
 from selfguide.losses.base import HeadedLoss, Preparation
 from selfguide.losses.dropout_contrast import DropoutContrastLoss
 from selfguide.losses.self_guided import SelfGuidedLoss, reads_first_tokens_only
+from selfguide.models import families
 from selfguide.models.encoders import backbone, load_encoder
 from selfguide.models.layers import hidden_states, pool
 from selfguide.progress import Reporter
@@ -98,7 +99,7 @@ def _preparation(encoder: SentenceTransformer, work: Path, **settings: Any) -> P
 
 
 @pytest.mark.parametrize("attention", ["sdpa", "eager"])
-@pytest.mark.parametrize("family", [family for family in FAMILIES if family in PACKABLE])
+@pytest.mark.parametrize("family", [family for family in FAMILIES if families.FAMILIES[family].packable])
 def test_every_family_that_packs_gives_the_padded_states_and_views(
     tiny: Callable[[str], Path], family: str, attention: str
 ) -> None:
@@ -145,8 +146,8 @@ def test_a_packed_step_of_cls_alone_equals_the_padded_one(
     bert: Path, objective: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     found = []
-    for packable in (PACKABLE, ()):
-        monkeypatch.setattr("selfguide.engine.packing.PACKABLE", packable)
+    for enabled in (True, False):
+        monkeypatch.setattr("selfguide.engine.packing.ENABLED", enabled)
         loss = _loss(bert, objective=objective)
         assert loss._firsts
         torch.manual_seed(4)

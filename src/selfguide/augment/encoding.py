@@ -1,9 +1,9 @@
-"""Several versions of a batch through the encoder in one pass, and changes at its embedding layer on the way.
+"""Encode several versions of a batch in one forward pass, with changes at the embedding layer.
 
-Contrastive methods compare versions of the same sentences. :func:`twice` and :func:`stacked` make one batch of them,
-:func:`embed` encodes it, without padding where the encoder can run packed. A ``change`` given to :func:`embed` gets the
-embedding layer's output, (batch, tokens, width) with positions and normalisation in it, and returns what goes into the
-first layer instead: augmentations (:func:`augmented`), or noise.
+Contrastive losses compare versions of the same sentences. :func:`twice` and :func:`stacked` make one batch of them and
+:func:`embed` encodes it, without padding where the architecture can run packed. A ``change`` passed to :func:`embed` receives
+the embedding layer's output (batch, tokens, width), after position embeddings and normalisation, and returns the input of the
+first layer: augmentations (:func:`augmented`) or noise.
 """
 
 from __future__ import annotations
@@ -18,18 +18,29 @@ from torch import Tensor, nn
 from selfguide.augment.embeddings import Augmentation, token_batch
 from selfguide.engine.packing import can_pack, layout, packed
 from selfguide.errors import SelfguideError
+from selfguide.models.families import family_of
 
 Features = dict[str, Any]
+"""A tokenised batch, as sentence-transformers passes it to a loss."""
 Change = Callable[[Tensor], Tensor]
+"""A function of the embedding layer's output."""
 
 
 def twice(features: Mapping[str, Any]) -> Features:
-    """The batch, and the same batch again below it."""
+    """Return the batch concatenated with itself."""
     return {name: torch.cat([value, value]) if _is_tokens(value) else value for name, value in features.items()}
 
 
 def stacked(batches: Sequence[Mapping[str, Any]], padding: int) -> Features:
-    """Batches below one another, padded on the right to a common width; ``padding``: the tokenizer's padding token."""
+    """Concatenate batches, padded on the right to a common length.
+
+    Args:
+        batches: Tokenised batches with the same fields.
+        padding: Id of the tokenizer's padding token.
+
+    Returns:
+        One batch with the rows of all of them, in their order.
+    """
     width = max(batch["input_ids"].shape[1] for batch in batches)
     joined: Features = {}
     for name, value in batches[0].items():
@@ -44,7 +55,16 @@ def stacked(batches: Sequence[Mapping[str, Any]], padding: int) -> Features:
 
 
 def from_ids(sequences: Sequence[Sequence[int]], like: Mapping[str, Any], padding: int) -> Features:
-    """A batch of token lists, with the fields and on the device of the batch ``like``."""
+    """Make a batch of lists of token ids.
+
+    Args:
+        sequences: Token ids of each sentence, special tokens included.
+        like: A batch whose fields and device the new one gets.
+        padding: Id of the tokenizer's padding token.
+
+    Returns:
+        The padded batch.
+    """
     device = like["input_ids"].device
     rows = nn.utils.rnn.pad_sequence(
         [torch.tensor(sequence, dtype=torch.long) for sequence in sequences], batch_first=True, padding_value=padding
@@ -59,9 +79,16 @@ def from_ids(sequences: Sequence[Sequence[int]], like: Mapping[str, Any], paddin
 
 
 def embed(model: nn.Module, transformer: nn.Module, features: Features, change: Change | None = None) -> Features:
-    """Encode a batch; the result holds ``sentence_embedding`` and ``token_embeddings``.
+    """Encode a batch, packed where the architecture allows it.
 
-    ``model`` is the encoder or its distributed wrapper, ``transformer`` the Hugging Face model inside it.
+    Args:
+        model: The encoder, or its distributed wrapper.
+        transformer: The Hugging Face model inside it.
+        features: The tokenised batch.
+        change: Applied to the embedding layer's output, if given.
+
+    Returns:
+        The model's output, with ``sentence_embedding`` and ``token_embeddings``.
     """
     with packed(transformer):
         if change is None:
@@ -73,9 +100,17 @@ def embed(model: nn.Module, transformer: nn.Module, features: Features, change: 
 def augmented(
     model: nn.Module, transformer: nn.Module, features: Features, augmentations: Sequence[Augmentation], frame: set[int]
 ) -> list[Tensor]:
-    """Sentence vectors of the batch under each of the augmentations, all from one pass.
+    """Encode a batch under several augmentations in one forward pass.
 
-    ``frame``: the ids of [CLS], [SEP] and padding (:func:`selfguide.augment.embeddings.frame_ids`).
+    Args:
+        model: The encoder, or its distributed wrapper.
+        transformer: The Hugging Face model inside it.
+        features: The tokenised batch.
+        augmentations: The augmentations, one for each version.
+        frame: Ids of [CLS], [SEP] and padding (:func:`selfguide.augment.embeddings.frame_ids`).
+
+    Returns:
+        The sentence embeddings (batch, dim) under each augmentation.
     """
     width = embedding_width(transformer)
     plain = token_batch(features["input_ids"], features["attention_mask"], frame, width)
@@ -87,7 +122,11 @@ def augmented(
 
 
 def embedding_layer(transformer: nn.Module) -> nn.Module:
-    """The module whose output is the embedding layer's, or a sentence that says that there is none."""
+    """Return the embedding layer of a Hugging Face model.
+
+    Raises:
+        SelfguideError: The model has none that can be changed from outside.
+    """
     layer = getattr(transformer, "embeddings", None)
     if not isinstance(layer, nn.Module):
         raise SelfguideError(
@@ -98,14 +137,14 @@ def embedding_layer(transformer: nn.Module) -> nn.Module:
 
 
 def embedding_width(transformer: nn.Module) -> int:
-    """The width of the embedding layer's output; two families project it to the other layers' width afterwards."""
+    """Return the width of the embedding layer's output, which some families project to the hidden size afterwards."""
     config: Any = transformer.config
-    return int(config.embedding_size if config.model_type in ("electra", "albert") else config.hidden_size)
+    return int(config.embedding_size if family_of(transformer).projects_embeddings else config.hidden_size)
 
 
 @contextmanager
 def _changed(transformer: nn.Module, change: Change, mask: Tensor) -> Iterator[None]:
-    """Inside the block, the embedding layer's output goes through ``change``, as padded as ``mask`` is."""
+    """Apply ``change`` to the embedding layer's output inside the block, laid out as padded as ``mask`` is."""
     plan = layout(mask) if can_pack(transformer) else None
 
     def hook(module: Any, inputs: Any, output: Tensor) -> Tensor:

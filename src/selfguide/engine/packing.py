@@ -1,16 +1,20 @@
 """Batches without padding: several sentences share a row, and a block-diagonal mask keeps them apart.
 
-A padded batch of sixteen ordinary sentences is more than half padding, and every layer computes it. Packed, the sentences
-lie end to end in a few rows of about equal length; positions start anew with each sentence and attention sees only its own
-block, so that every real token gets the state it gets in the padded batch. The states are laid out as padded again before
-they leave, and nobody outside needs to know.
+More than half of a padded batch of sixteen ordinary sentences is padding, and every layer computes it. Packed, the sentences
+lie end to end in a few rows of about equal length; positions restart with each sentence and attention sees only the
+sentence's own block, so that every real token gets the state it gets in the padded batch. The states are laid out as a padded
+batch again before they are returned, so callers see no difference:
 
     with packed(model):
         output = model(input_ids=…, attention_mask=…)      # same shapes, same values at real tokens, zeros at padding
 
-Whoever knows the lengths before the batch goes to a GPU makes the layout there (:func:`layout_of`), since reading them back
-from the device would stop it. Where only the first token of each sentence is asked for ([CLS]), the last layer computes
+Code that knows the lengths before the batch goes to a GPU makes the layout there (:func:`layout_of`), because reading them
+back from the device would stall it. Where only the first token of each sentence is read ([CLS]), the last layer computes
 nothing else (``firsts``).
+
+This is the unpadded path for training: it runs the Hugging Face modules themselves, so that autograd, dropout, adapters and
+hooks work as always. Inference has its own (:mod:`selfguide.engine.unpadded`), which needs none of these and saves the
+block mask and the scattering by computing the layers over one flat row.
 """
 
 from __future__ import annotations
@@ -24,28 +28,23 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-# Families whose positions can be given from outside and whose attention takes a 4-D mask: each has a test that packed equals
-# padded. The others run padded: DeBERTa's relative positions and ModernBERT's sliding window are made inside, from the row.
-PACKABLE = ("bert", "roberta", "xlm-roberta", "camembert", "electra", "distilbert", "albert", "mpnet")
-# Families built of BERT's own layers, whose last one can be run for the first tokens alone.
-BERT_LAYERS = ("bert", "roberta", "xlm-roberta", "camembert", "electra")
-# Attention grows with the square of a row's length, everything else with the number of tokens: rows stay about this long.
+from selfguide.models.families import family_of
+
+ENABLED = True
+"""Whether packing is used at all; tests and benchmarks turn it off to compare with padded batches."""
+# The cost of attention grows with the square of a row's length, all other costs with the number of tokens.
 ROW_TOKENS = 256
 
 
 def can_pack(model: nn.Module) -> bool:
-    """Whether a Hugging Face model can run packed."""
-    config = getattr(model, "config", None)
-    return _family(model) in PACKABLE and getattr(config, "_attn_implementation", "") in ("sdpa", "eager")
-
-
-def _family(model: nn.Module) -> str:
-    return str(getattr(getattr(model, "config", None), "model_type", ""))
+    """Return whether a Hugging Face model can run packed."""
+    attention = getattr(getattr(model, "config", None), "_attn_implementation", "")
+    return ENABLED and family_of(model).packable and attention in ("sdpa", "eager")
 
 
 @dataclass(frozen=True)
 class Layout:
-    """Where each real token of a padded batch lies in the packed rows."""
+    """Map between the tokens of a padded batch and the packed rows."""
 
     source: Tensor
     """Index of every packed token in the flattened padded batch."""
@@ -54,20 +53,20 @@ class Layout:
     positions: Tensor
     """(rows, length): position of the token within its sentence."""
     sentence: Tensor
-    """(rows, length): which sentence a slot belongs to; −1 for the few slots left over."""
+    """(rows, length): index of the sentence that a slot belongs to; −1 for unused slots."""
     first: Tensor
     """(batch,): index of each sentence's first token in the flattened rows."""
     padded: Tensor
-    """(batch, longest): index of each token in the flattened rows, flushed left; of padding, that of the first token."""
+    """(batch, longest): index of each token in the flattened rows, left-aligned; padding points to the first token."""
     real: Tensor
-    """(batch, longest): which of them are tokens and not padding."""
+    """(batch, longest): mask of the tokens that are not padding."""
 
     def to(self, device: torch.device | str, non_blocking: bool = False) -> Layout:
-        """The same layout elsewhere."""
+        """Return the layout with its tensors on another device."""
         return self._each(lambda tensor: tensor.to(device, non_blocking=non_blocking))
 
     def pin_memory(self, device: Any = None) -> Layout:
-        """The same layout in memory that a GPU can copy from without waiting; a ``DataLoader`` calls it."""
+        """Return the layout in pinned memory; a ``DataLoader`` calls this."""
         return self._each(lambda tensor: tensor.pin_memory())
 
     def _each(self, change: Any) -> Layout:
@@ -75,7 +74,7 @@ class Layout:
 
 
 def layout(attention_mask: Tensor) -> Layout:
-    """Lay the sentences of a padded batch into rows; on a GPU, this waits for the mask to be read back."""
+    """Lay the sentences of a padded batch out in rows; on a GPU this waits for the mask to be read back."""
     mask = attention_mask.detach().to("cpu").bool()
     starts = mask.long().argmax(dim=1)  # not 0 where the tokenizer pads on the left
     plan = layout_of(mask.sum(dim=1).tolist(), mask.shape[1], starts.tolist())
@@ -91,15 +90,18 @@ def layout_of(
     even: int = 1,
     full_rows: bool = False,
 ) -> Layout:
-    """Lay sentences of known lengths into rows, the longest first, each into the row with most room.
+    """Lay sentences of known lengths out in rows, the longest first, each in the row with most room.
 
     Args:
-        lengths: tokens of each sentence.
-        width: of the padded batch that they come from.
-        starts: where each sentence starts in the padded batch; 0 if not given.
-        row_tokens: about how long a row is; ``ROW_TOKENS`` if not given.
-        even: round up the length of the rows and ``longest`` to a multiple, so that few different shapes occur.
-        full_rows: make rows no shorter than ``row_tokens``, for the same reason.
+        lengths: Number of tokens of each sentence.
+        width: Width of the padded batch that they come from.
+        starts: Where each sentence starts in the padded batch; 0 if not given.
+        row_tokens: Approximate length of a row; ``ROW_TOKENS`` if not given.
+        even: Round the length of the rows and ``longest`` up to a multiple of this, so that few different shapes occur.
+        full_rows: Make rows no shorter than ``row_tokens``, for the same reason.
+
+    Returns:
+        The layout, on the CPU.
     """
     longest = max(lengths)
     rows = max(1, -(-sum(lengths) // max(row_tokens or ROW_TOKENS, longest)))
@@ -116,7 +118,7 @@ def layout_of(
     real = steps < counts.unsqueeze(1)
     target = (first.unsqueeze(1) + steps)[real]
     offsets = torch.arange(len(lengths)) * width + (torch.tensor(starts) if starts is not None else 0)
-    # Not repeat_interleave: on a host of many cores it wakes all of them for a few hundred numbers, every step.
+    # Not repeat_interleave: on a machine with many cores it wakes all of them for a few hundred numbers at every step.
     numbers = torch.arange(len(lengths)).unsqueeze(1).expand_as(real)[real]
     within = steps.expand_as(real)[real]
     return Layout(
@@ -134,12 +136,16 @@ def layout_of(
 def packed(
     *models: nn.Module, plan: Layout | None = None, firsts: bool = False, gathered: bool = False
 ) -> Iterator[None]:
-    """Inside the block, the given models run packed where they can; the others as ever.
+    """Run the given models packed inside the block, where their architecture allows it.
 
     Args:
-        plan: the layout of the one batch that will be run, if it is known.
-        firsts: of the last layer's states only those of first tokens will be read; the others may be zeros.
-        gathered: ids come in rows already; the mask, and what comes out, are (batch, longest) as ``plan`` has it.
+        *models: Hugging Face models, which take and return padded batches as usual.
+        plan: Layout of the one batch that will be run, if it is known.
+        firsts: Of the last layer only the states of first tokens will be read; the others may be zeros.
+        gathered: Token ids are passed in as rows already; mask and output are (batch, longest) as in ``plan``.
+
+    Yields:
+        Nothing; the models' own ``forward`` is restored when the block ends.
     """
     with ExitStack() as stack:
         for model in models:
@@ -166,15 +172,23 @@ def _packed_forward(model: nn.Module, given: Layout | None, firsts: bool, gather
     try:
         yield
     finally:
-        del model.forward  # the class's own again
+        del model.forward  # uncovers the method of the class
 
 
 def run_rows(
     model: nn.Module, inputs: dict[str, Any], plan: Layout, forward: Any = None, gathered: bool = False
 ) -> Any:
-    """Run a model on the packed rows of a padded batch; the states that come out are laid out as the rows are.
+    """Run a model on the packed rows of a padded batch.
 
-    ``inputs``: what the model takes, less the attention mask. ``forward``: the model's own, where another stands in for it.
+    Args:
+        model: A model that can be packed.
+        inputs: The model's keyword arguments without the attention mask.
+        plan: Layout of the batch.
+        forward: The model's own forward method, where ``model.forward`` is replaced.
+        gathered: Token ids are rows already.
+
+    Returns:
+        The model's output, with states in the shape of the rows.
     """
     tokens = {name: inputs[name] for name in ("input_ids", "token_type_ids") if inputs.get(name) is not None}
     if not gathered:
@@ -189,29 +203,27 @@ def run_rows(
 
 
 def _block_mask(model: nn.Module, plan: Layout) -> Tensor:
-    """(rows, 1, length, length): a token sees its own sentence; left-over slots see one another, and nobody else."""
+    """Return the mask (rows, 1, length, length): a token sees its own sentence, an unused slot the unused slots."""
     block = (plan.sentence.unsqueeze(2) == plan.sentence.unsqueeze(1)).unsqueeze(1)
     if model.config._attn_implementation == "sdpa":  # type: ignore[union-attr]
         return block
-    # Attention written out in full adds its mask to the scores.
+    # Eager attention adds its mask to the scores.
     scores = torch.zeros(block.shape, dtype=next(model.parameters()).dtype, device=block.device)
     return scores.masked_fill(~block, torch.finfo(scores.dtype).min)
 
 
 def _first_position(model: nn.Module) -> int:
-    """The position of a sentence's first token: RoBERTa and its relatives count on from the padding's."""
     embeddings: Any = getattr(model, "embeddings", None)
-    counts_on = _family(model) in ("roberta", "xlm-roberta", "camembert", "mpnet")
-    return int(embeddings.padding_idx) + 1 if counts_on else 0
+    return int(embeddings.padding_idx) + 1 if family_of(model).positions_follow_padding else 0
 
 
 @contextmanager
 def _last_layer_of_firsts(model: nn.Module, plan: Layout) -> Iterator[None]:
-    """Inside the block, BERT's last layer computes the first token of each sentence and leaves zeros elsewhere.
+    """Let BERT's last layer compute the first token of each sentence and leave zeros elsewhere.
 
-    Its keys and values are still those of all tokens; queries, both dense maps and the feed-forward part are not.
+    Keys and values are still computed for all tokens; queries, output projection and feed-forward network are not.
     """
-    if _family(model) not in BERT_LAYERS:
+    if not family_of(model).bert_layers:
         yield
         return
     layer: Any = model.encoder.layer[-1]  # type: ignore[union-attr,index]
@@ -246,13 +258,21 @@ def _last_layer_of_firsts(model: nn.Module, plan: Layout) -> Iterator[None]:
 
 
 def gather(values: Tensor, plan: Layout) -> Tensor:
-    """Values of a padded batch, (batch, tokens), as they lie in the rows; zeros in slots left over."""
+    """Lay values of a padded batch, (batch, tokens), out as packed rows.
+
+    Args:
+        values: One value a token, such as its id.
+        plan: Layout of the batch.
+
+    Returns:
+        The values as (rows, length), with zeros in unused slots.
+    """
     rows = values.new_zeros(plan.positions.numel())
     return rows.index_copy(0, plan.target, values.reshape(-1)[plan.source]).view_as(plan.positions)
 
 
 def _scatter(states: Tensor, plan: Layout, shape: torch.Size | None) -> Tensor:
-    """States of the rows laid out as the padded batch of this shape, or, without one, as ``plan.padded`` is."""
+    """Lay states of the rows out as a padded batch of this shape or, without one, of the shape of ``plan.padded``."""
     flat = states.reshape(-1, states.shape[-1])
     if shape is None:
         return flat[plan.padded] * plan.real.unsqueeze(-1)

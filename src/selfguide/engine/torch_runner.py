@@ -13,7 +13,7 @@ from sentence_transformers.sentence_transformer.modules import Dense, LayerNorm,
 from torch import Tensor
 
 from selfguide.engine.tokens import Batch, Tokens, length_limit, rows_by_length, tokenise, tokens_a_pass
-from selfguide.engine.unpadded import Layer, Layout, embedded, flat_layers, varlen_available
+from selfguide.engine.unpadded import FlatLayout, Layer, embedded, flat_layers, varlen_available
 from selfguide.engine.workers import side_by_side
 
 Vectors = NDArray[np.float32]
@@ -68,7 +68,7 @@ class FlatRunner:
         bounds = None
         if varlen_available(device, self.dtype, self.transformer.config.hidden_size // layers[0].heads):
             bounds = torch.cat([starts, starts[-1:] + lengths[-1:]]).to(torch.int32)
-        layout = Layout(batch.lengths.tolist(), bounds)
+        layout = FlatLayout(batch.lengths.tolist(), bounds)
         states = [embedded(self.transformer, ids, positions).to(self.dtype)]
         for layer in layers[: len(layers) - self.first_only]:
             x = layer(states[-1], layout)

@@ -1,14 +1,18 @@
-"""BERT over a flat row of tokens: the sentences of a batch lie end to end, and no padding is computed at all.
+"""BERT's layers over a flat row of tokens: the sentences of a batch lie end to end, and no padding is computed at all.
 
-Everything in a layer but attention treats each token by itself, so it does not matter where a sentence ends. Attention
-does, and is taken
+Everything in a layer except attention treats each token by itself, so it does not matter where a sentence ends. Attention is
+computed
 
-* on a CPU, for all sentences of one length together: they lie side by side, so a view of the row is a plain batch without
-  a mask (batches are sorted by length, so there are one to three lengths in a batch of short sentences);
-* on a GPU in half precision, by PyTorch's attention over sequences of different lengths.
+* on a CPU, for all sentences of one length together: they are adjacent in the row, so a view of it is a plain batch without
+  a mask (batches are sorted by length, so a batch of short sentences has one to three lengths);
+* on a GPU in half precision, by PyTorch's variable-length attention.
 
-The weights are those of the Hugging Face model, read anew at every call, so an encoder in training is never out of date.
-Families with BERT's layers can run so (``FAMILIES``); for others :func:`flat_layers` answers ``None``.
+The weights are read from the Hugging Face model at every call, so an encoder in training is never out of date. Architectures
+with BERT's layers can run so (:mod:`selfguide.models.families`); for others :func:`flat_layers` returns ``None``.
+
+This is the unpadded path for inference: without gradients and dropout the layers are a few functions of the weights, which
+can be computed in another precision and over flat rows. Training has its own (:mod:`selfguide.engine.packing`), which keeps
+the Hugging Face modules; the two round differently, so not even the last layer for first tokens alone is shared.
 """
 
 from __future__ import annotations
@@ -22,49 +26,50 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-# Families made of BERT's layers, and whether their positions are counted from the padding token's number on.
-FAMILIES = {"bert": False, "electra": False, "roberta": True, "xlm-roberta": True, "camembert": True}
+from selfguide.models.families import family_of
 
 
 @dataclass(frozen=True)
-class Layout:
-    """Where the sentences lie in the flat row."""
+class FlatLayout:
+    """Lengths of the sentences in a flat row."""
 
     lengths: Sequence[int]
-    """On the host, longest first."""
+    """Number of tokens of each sentence, longest first, on the CPU."""
     bounds: Tensor | None = None
-    """On a GPU in half precision: [0, end of the first, end of the second, …], int32."""
+    """[0, end of the first, end of the second, …] as int32, where variable-length attention is used."""
 
 
 @dataclass(frozen=True)
 class Linear:
-    """A dense map in the type it is computed in."""
+    """A linear layer with its weights in the dtype it is computed in."""
 
     weight: Tensor
     bias: Tensor
 
     def __call__(self, x: Tensor) -> Tensor:
+        """Return x Wᵀ + b."""
         return F.linear(x, self.weight, self.bias)
 
 
 @dataclass(frozen=True)
 class Norm:
-    """A layer norm with its weights in the type of the row; the sums inside are fp32 all the same."""
+    """A layer norm with its weights in the dtype of the row; PyTorch accumulates in fp32 regardless."""
 
     weight: Tensor
     bias: Tensor
     eps: float
 
     def __call__(self, x: Tensor) -> Tensor:
+        """Return the normalised states."""
         return F.layer_norm(x, (x.shape[-1],), self.weight, self.bias, self.eps)
 
 
 @dataclass(frozen=True)
 class Layer:
-    """One layer's weights and functions."""
+    """One Transformer layer as a function of flat rows."""
 
     project: tuple[Linear, ...]
-    """Query, key and value: three maps, or one that gives all three."""
+    """Projections to query, key and value: three layers, or one that computes all three."""
     heads: int
     out: Linear
     norm: Norm
@@ -73,13 +78,14 @@ class Layer:
     down: Linear
     last_norm: Norm
 
-    def __call__(self, x: Tensor, layout: Layout) -> Tensor:
+    def __call__(self, x: Tensor, layout: FlatLayout) -> Tensor:
+        """Return the layer's states of all tokens, (tokens, dim)."""
         query, key, value = self._heads(x)
         seen = attention(query, key, value, layout).reshape(len(x), -1)
         return self._after(x, seen)
 
-    def first_tokens(self, x: Tensor, layout: Layout, first: Tensor) -> Tensor:
-        """As the call, but only for the first token of each sentence: all that a [CLS] vector needs of the last layer."""
+    def first_tokens(self, x: Tensor, layout: FlatLayout, first: Tensor) -> Tensor:
+        """Return the states of each sentence's first token alone, which is all that [CLS] pooling reads of the last layer."""
         query, key, value = self._heads(x)
         seen = attention(query, key, value, layout).reshape(len(x), -1)
         return self._after(x[first], seen[first])
@@ -96,8 +102,18 @@ class Layer:
         return self.last_norm(self.down(self.act(self.up(x))).add_(x))
 
 
-def attention(query: Tensor, key: Tensor, value: Tensor, layout: Layout) -> Tensor:
-    """Every token sees the tokens of its own sentence. Takes and returns (tokens, heads, width of a head)."""
+def attention(query: Tensor, key: Tensor, value: Tensor, layout: FlatLayout) -> Tensor:
+    """Compute attention within each sentence of a flat row.
+
+    Args:
+        query: (tokens, heads, head dimension).
+        key: The same shape.
+        value: The same shape.
+        layout: Which tokens form a sentence.
+
+    Returns:
+        The attended values, in the same shape.
+    """
     if layout.bounds is not None:
         from torch.nn.attention.varlen import varlen_attn
 
@@ -118,9 +134,17 @@ def attention(query: Tensor, key: Tensor, value: Tensor, layout: Layout) -> Tens
 
 @torch.no_grad()
 def flat_layers(model: nn.Module, dtype: torch.dtype) -> list[Layer] | None:
-    """The layers of a Hugging Face model for the flat row, or ``None`` where it is not made of BERT's layers alone."""
+    """Read the layers of a Hugging Face model.
+
+    Args:
+        model: The model.
+        dtype: What the layers compute in.
+
+    Returns:
+        The layers, or ``None`` where the model is not made of BERT's layers alone.
+    """
     config: Any = getattr(model, "config", None)
-    if getattr(config, "model_type", None) not in FAMILIES or getattr(config, "is_decoder", False):
+    if not family_of(model).bert_layers or getattr(config, "is_decoder", False):
         return None
     if getattr(config, "add_cross_attention", False):
         return None
@@ -128,15 +152,24 @@ def flat_layers(model: nn.Module, dtype: torch.dtype) -> list[Layer] | None:
         return None
     try:
         layers = [_layer(layer, dtype) for layer in model.get_submodule("encoder.layer").children()]
-    except AttributeError:  # not the modules that the family's name promises
+    except AttributeError:  # the model does not have the modules of its model_type
         return None
     found = [layer for layer in layers if layer is not None]
     return found if found and len(found) == len(layers) else None
 
 
 def embedded(model: Any, ids: Tensor, positions: Tensor) -> Tensor:
-    """Layer 0 of a flat row: (tokens, width)."""
-    if FAMILIES[model.config.model_type]:
+    """Compute the embedding layer of a flat row.
+
+    Args:
+        model: A Hugging Face model with BERT's layers.
+        ids: (tokens,).
+        positions: (tokens,): position of each token in its sentence, from 0.
+
+    Returns:
+        Layer 0, (tokens, dim).
+    """
+    if family_of(model).positions_follow_padding:
         positions = _counted_positions(ids, positions, model.config.pad_token_id)
     row = model.embeddings(
         input_ids=ids[None], position_ids=positions[None], token_type_ids=torch.zeros_like(ids)[None]
@@ -146,7 +179,7 @@ def embedded(model: Any, ids: Tensor, positions: Tensor) -> Tensor:
 
 
 def _counted_positions(ids: Tensor, positions: Tensor, padding: int) -> Tensor:
-    """RoBERTa's positions: tokens are counted from the padding token's number on, and a padding token does not count."""
+    """Return RoBERTa's positions: counted from the padding token's id on, skipping padding tokens."""
     real = (ids != padding).long()
     counted = real.cumsum(0)
     first = torch.arange(len(ids), device=ids.device) - positions
@@ -154,7 +187,7 @@ def _counted_positions(ids: Tensor, positions: Tensor, padding: int) -> Tensor:
 
 
 def varlen_available(device: torch.device, dtype: torch.dtype, head_width: int) -> bool:
-    """Whether PyTorch's attention over sequences of different lengths takes these."""
+    """Return whether PyTorch's variable-length attention supports this device, dtype and head dimension."""
     if device.type != "cuda" or dtype not in (torch.float16, torch.bfloat16) or head_width % 8 or head_width > 256:
         return False
     try:
@@ -167,7 +200,7 @@ def varlen_available(device: torch.device, dtype: torch.dtype, head_width: int) 
 def _layer(layer: Any, dtype: torch.dtype) -> Layer | None:
     own = layer.attention.self
     dense = (own.query, own.key, own.value, layer.attention.output.dense, layer.intermediate.dense, layer.output.dense)
-    # An adapter in place of a dense map has weights of its own, which would be passed over.
+    # An adapter in place of a linear layer has weights of its own, which would be ignored.
     if any(type(linear) is not nn.Linear or linear.bias is None for linear in dense):
         return None
     query, key, value, out, up, down = dense

@@ -20,6 +20,7 @@ from torch import nn
 
 from selfguide.data.resources import MINI, mini_folder
 from selfguide.errors import SelfguideError, UsageError
+from selfguide.models.families import family_of
 from selfguide.models.folders import is_own_folder, read_folder
 from selfguide.models.layers import hidden_states, model_inputs, parse_layers
 
@@ -214,13 +215,11 @@ def _allowed_length(encoder: SentenceTransformer, wanted: int) -> int:
         raise UsageError(f"max_length must be at least 3 tokens ([CLS], one word piece, [SEP]), got {wanted}.")
     if not isinstance(encoder[0], Transformer):  # word vectors have no positions that could run out
         return wanted
-    config = backbone(encoder).config
-    positions = getattr(config, "max_position_embeddings", None)
+    model = backbone(encoder)
+    positions = getattr(model.config, "max_position_embeddings", None)
     if not isinstance(positions, int) or positions <= 0:
         return wanted
-    # RoBERTa-like models count positions from padding_idx + 1 on.
-    offset = 2 if "roberta" in str(config.model_type) or config.model_type in ("camembert", "mpnet") else 0
-    return min(wanted, positions - offset)
+    return min(wanted, positions - family_of(model).reserved_positions)
 
 
 def _layer_mean(width: int, count: int, chosen: tuple[int, ...]) -> WeightedLayerPooling:
