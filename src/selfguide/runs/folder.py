@@ -23,7 +23,7 @@ from selfguide.progress import is_main_process
 from selfguide.training.configuration import RUN_FILE, RunConfig
 from selfguide.training.distributed import wait_for_everyone
 from selfguide.training.settings import TrainingSettings
-from selfguide.training.trainer import COMPLETE
+from selfguide.training.trainer import COMPLETE_FILE
 
 
 @contextlib.contextmanager
@@ -49,7 +49,7 @@ def work_folder(config: RunConfig, output: str | Path | None, overwrite: bool, r
     except Exception as error:
         # A run that failed before its first checkpoint left nothing worth resuming.
         # (A method of several stages keeps the earlier ones below.)
-        resumable = any(work.rglob(COMPLETE))
+        resumable = any(work.rglob(COMPLETE_FILE))
         if is_main_process() and not resumable:
             shutil.rmtree(work, ignore_errors=True)
         if isinstance(error, OSError | SafetensorError):  # safetensors reports a full disk with a class of its own

@@ -1,4 +1,4 @@
-"""What is done beside the steps of a run: the bar and the clock, the best weights, Ctrl-C."""
+"""Trainer callbacks: the best weights on dev pairs, progress and checkpoints, a clean stop on Ctrl-C."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from safetensors.torch import load_file, save_file
 from torch import nn
 from transformers import TrainerCallback
 
+from selfguide.files import atomic_path
 from selfguide.progress import Reporter
 from selfguide.training.settings import TrainingSettings
 
@@ -27,7 +28,7 @@ DEV_METRIC = "spearman_cosine"
 
 
 def dev_history(state: TrainerState) -> list[tuple[int, float]]:
-    """The dev checks so far, from the trainer's own log, which checkpoints carry along."""
+    """Return (step, score) of every dev evaluation, from the trainer's log, which checkpoints include."""
     return [
         (int(row["step"]), float(value))
         for row in state.log_history
@@ -37,14 +38,23 @@ def dev_history(state: TrainerState) -> list[tuple[int, float]]:
 
 
 def loss_history(state: TrainerState) -> list[tuple[int, float]]:
-    """The losses so far, from the trainer's own log."""
+    """Return (step, mean loss since the previous entry) from the trainer's log."""
     return [(int(row["step"]), float(row["loss"])) for row in state.log_history if "loss" in row]
 
 
-class BestKeeper(TrainerCallback):
-    """Keep the best weights by the dev pairs on disk; stop when they have not improved for ``patience`` checks.
+def saveable_weights(model: nn.Module) -> dict[str, Any]:
+    """Return copies of a model's weights that safetensors can save: contiguous, and no two sharing memory."""
+    return {name: tensor.detach().contiguous().clone() for name, tensor in model.state_dict().items()}
 
-    It has no state but the trainer's log, so that a resumed run decides as the uninterrupted one would.
+
+class BestWeights(TrainerCallback):
+    """Save the weights with the best dev score; stop when ``patience`` evaluations brought no better one.
+
+    Its only state is the trainer's log, so that a resumed run decides as the uninterrupted one would.
+
+    Args:
+        work: Folder for the weights.
+        patience: Evaluations without a new best score before training stops; 0: never stop early.
     """
 
     def __init__(self, work: Path, patience: int) -> None:
@@ -54,40 +64,48 @@ class BestKeeper(TrainerCallback):
     def on_evaluate(
         self, args: Any, state: TrainerState, control: TrainerControl, model: Any = None, **kwargs: Any
     ) -> None:
+        """Save the weights if they are the best so far; otherwise stop when patience is exhausted."""
         scores = [score for _, score in dev_history(state)]
         *before, latest = scores
         if not before or latest > max(before):
             if state.is_world_process_zero:
-                self._save(model, state.global_step, latest)
+                metadata = {"step": str(state.global_step), "score": repr(latest)}
+                with atomic_path(self.path) as temporary:
+                    save_file(saveable_weights(getattr(model, "module", model)), temporary, metadata=metadata)
         elif self.patience and len(scores) - 1 - scores.index(max(scores)) >= self.patience:
             control.should_training_stop = True
 
     def on_step_end(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
-        if state.global_step >= state.max_steps:  # the end is worth a check even between two regular ones
+        """Evaluate after the last step too, even if no regular evaluation is due."""
+        if state.global_step >= state.max_steps:
             control.should_evaluate = True
 
     def restore(self, student: SentenceTransformer) -> tuple[int, float]:
-        """Put the best weights into the student; returns their step and score."""
-        with safe_open(self.path, framework="pt") as file:
-            note = file.metadata()
-        student.load_state_dict(load_file(self.path, device=str(student.device)), strict=False)
-        return int(note["step"]), float(note["score"])
+        """Load the best weights.
 
-    def _save(self, model: nn.Module, step: int, score: float) -> None:
-        inner = getattr(model, "module", model)
-        weights = {name: tensor.detach().contiguous().clone() for name, tensor in inner.state_dict().items()}
-        fresh = self.path.with_suffix(".tmp")
-        save_file(weights, fresh, metadata={"step": str(step), "score": repr(score)})
-        fresh.replace(self.path)
+        Args:
+            student: The model to load them into.
+
+        Returns:
+            The step they come from and their dev score.
+        """
+        with safe_open(self.path, framework="pt") as file:
+            metadata = file.metadata()
+        student.load_state_dict(load_file(self.path, device=str(student.device)), strict=False)
+        return int(metadata["step"]), float(metadata["score"])
 
 
 class ProgressAndCheckpoints(TrainerCallback):
-    """The live bar, the clock, and a checkpoint every few minutes."""
+    """Show a progress bar, measure time, and ask for a checkpoint every few minutes.
 
-    def __init__(self, reporter: Reporter, settings: TrainingSettings, work: Path) -> None:
+    Args:
+        reporter: Shows the bar.
+        settings: Says how often to save.
+    """
+
+    def __init__(self, reporter: Reporter, settings: TrainingSettings) -> None:
         self.reporter = reporter
         self.settings = settings
-        self.work = work
         self.seconds = 0.0
         self.sentences = 0
         self._advance: Callable[[int, str], None] | None = None
@@ -98,70 +116,76 @@ class ProgressAndCheckpoints(TrainerCallback):
 
     @contextlib.contextmanager
     def bar(self) -> Iterator[None]:
-        """Close the bar however training ends."""
+        """Close the progress bar when the block ends, however training ends."""
         with self._stack:
             yield
 
     def on_train_begin(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
+        """Start the clock and the bar, at the step that is resumed from."""
         self._started = self._saved = time.monotonic()
-        per_step = self._per_step(args)
+        per_step = _sentences_per_step(args)
         bar = self.reporter.bar("training", state.max_steps * per_step, "sentences")
         self._advance = self._stack.enter_context(bar)
         self._advance(state.global_step * per_step, "")
 
     def on_log(self, args: Any, state: TrainerState, control: TrainerControl, logs: Any = None, **kwargs: Any) -> None:
+        """Remember the loss for the bar."""
         if logs and "loss" in logs:
             self._loss = float(logs["loss"])
 
     def on_evaluate(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
+        """Remember the dev score for the bar."""
         self._dev = dev_history(state)[-1][1] if dev_history(state) else None
 
     def on_step_end(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
-        self.sentences += self._per_step(args)
-        self.seconds = time.monotonic() - self._started
+        """Advance the bar, and ask for a checkpoint if one is due."""
+        self.sentences += _sentences_per_step(args)
+        now = time.monotonic()
+        self.seconds = now - self._started
         if self._advance is not None:
             loss = f"loss {self._loss:.3f}" if self._loss is not None else ""
             dev = f"  dev {100 * self._dev:.1f}" if self._dev is not None else ""
-            self._advance(self._per_step(args), loss + dev)
-        if (
-            time.monotonic() - self._saved >= 60 * self.settings.checkpoint_minutes
-            and state.global_step < state.max_steps
-        ):
+            self._advance(_sentences_per_step(args), loss + dev)
+        if now - self._saved >= 60 * self.settings.checkpoint_minutes and state.global_step < state.max_steps:
             control.should_save = True
-            self._saved = time.monotonic()
+            self._saved = now
 
-    @staticmethod
-    def _per_step(args: Any) -> int:
-        return int(args.train_batch_size * args.gradient_accumulation_steps * args.world_size)
+
+def _sentences_per_step(args: Any) -> int:
+    return int(args.train_batch_size * args.gradient_accumulation_steps * args.world_size)
 
 
 class StopOnSignal(TrainerCallback):
-    """The first Ctrl-C (or SIGTERM) ends training after the step in hand, with a checkpoint; a second one ends it at once."""
+    """Stop after the current step, with a checkpoint, on the first Ctrl-C or SIGTERM; a second one stops at once."""
 
     def __init__(self) -> None:
-        self.asked = False
+        self.requested = False
 
     @contextlib.contextmanager
     def listening(self) -> Iterator[None]:
+        """Handle the signals while the block runs; outside the main thread, where Python forbids it, do nothing."""
         if threading.current_thread() is not threading.main_thread():
             yield
             return
         before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
 
+        def restore_handlers() -> None:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
         def on_signal(number: int, frame: Any) -> None:
-            self.asked = True
-            for each, handler in before.items():
-                signal.signal(each, handler)
+            self.requested = True
+            restore_handlers()
 
         for number in before:
             signal.signal(number, on_signal)
         try:
             yield
         finally:
-            for number, handler in before.items():
-                signal.signal(number, handler)
+            restore_handlers()
 
     def on_step_end(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
-        if self.asked:
+        """Save and stop if a signal has come."""
+        if self.requested:
             control.should_save = True
             control.should_training_stop = True

@@ -1,4 +1,4 @@
-"""What a run is told and what it tells: the configuration, and the record that ``run.json`` keeps."""
+"""Configuration and record of a run, which ``run.json`` keeps."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ RUN_FILE = "run.json"
 
 @dataclass(frozen=True)
 class RunConfig:
-    """Everything that decides what a run does; ``run.json`` carries it and ``--config`` reads it."""
+    """Everything that determines a run; ``run.json`` holds it and ``--config`` reads it."""
 
     text: tuple[str, ...]
     encoder: str = "mini"
@@ -26,7 +26,17 @@ class RunConfig:
 
     @classmethod
     def from_file(cls, path: str | Path) -> RunConfig:
-        """Read ``run.json`` (or a file with the same keys under ``config``)."""
+        """Read a configuration.
+
+        Args:
+            path: A ``run.json``, or a JSON file with the same keys, either at the top or under ``config``.
+
+        Returns:
+            The configuration; names and values of options are checked when it is used.
+
+        Raises:
+            SelfguideError: The file is missing or is not a configuration.
+        """
         try:
             content = json.loads(Path(path).read_text(encoding="utf-8"))
         except FileNotFoundError:
@@ -40,7 +50,7 @@ class RunConfig:
 
 
 def _is_configuration(values: dict[str, Any]) -> bool:
-    """Whether the values read from a file have the names and the types of a configuration's."""
+    """Return whether the keys and the types of their values are those of a configuration."""
     kinds = {"encoder": str, "method": str, "options": dict, "training": dict, "text_options": dict}
     text = values.get("text")
     return (
@@ -54,7 +64,7 @@ def _is_configuration(values: dict[str, Any]) -> bool:
 
 @dataclass
 class RunRecord:
-    """What a run did, as ``run.json`` tells it."""
+    """What a run did; the content of ``run.json``."""
 
     config: RunConfig
     text: dict[str, Any] = field(default_factory=dict)
@@ -63,7 +73,7 @@ class RunRecord:
     loss_curve: list[tuple[int, float]] = field(default_factory=list)
     checkpoint: str = ""
     chosen: dict[str, float] = field(default_factory=dict)
-    """Options that the dev pairs chose."""
+    """Options selected on the dev pairs."""
     steps: int = 0
     final_loss: float | None = None
     seconds: dict[str, float] = field(default_factory=dict)
@@ -71,3 +81,4 @@ class RunRecord:
     warnings: list[str] = field(default_factory=list)
     versions: dict[str, str] = field(default_factory=dict)
     finished: str = ""
+    """Date and time of the end, in ISO format."""

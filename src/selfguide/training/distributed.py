@@ -1,4 +1,4 @@
-"""Several processes of one run, started by torchrun or accelerate: waiting for one another, and the device they run on."""
+"""The device that a run trains on, and waiting for the other processes of a distributed run."""
 
 from __future__ import annotations
 
@@ -10,13 +10,17 @@ from selfguide.training.settings import TrainingSettings
 
 
 def runs_on_cpu(settings: TrainingSettings) -> bool:
-    """Whether training happens on the CPU: asked for, or nothing else there."""
+    """Return whether training runs on the CPU: by request, or because there is no accelerator."""
     accelerated = torch.cuda.is_available() or torch.backends.mps.is_available()
     return settings.device == "cpu" or (settings.device == "auto" and not accelerated)
 
 
 def wait_for_everyone(settings: TrainingSettings) -> None:
-    """Under torchrun or accelerate, wait for the other processes; alone, do nothing."""
+    """Wait for the other processes of a run that torchrun or accelerate started; do nothing in a single process.
+
+    Args:
+        settings: Training settings, which say whether the processes run on the CPU.
+    """
     if int(os.environ.get("WORLD_SIZE", "1")) > 1:
         from accelerate import PartialState
 

@@ -1,4 +1,4 @@
-"""Watching a run: a loss that is not finite stops it, embeddings that collapse are reported."""
+"""Monitors of a run: a loss that is not finite stops it, a collapse of the embeddings is reported."""
 
 from __future__ import annotations
 
@@ -17,16 +17,21 @@ if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
     from transformers import TrainerControl, TrainerState
 
-# On a GPU, looking at the loss waits for the device, so it is looked at only now and then there.
-_LOOK_EVERY_ON_GPU = 20
+# Reading the loss on a GPU waits for the device, so it is read only every so many steps there.
+_GPU_CHECK_INTERVAL = 20
 
 
 class FiniteLossMonitor(TrainerCallback):
-    """Stop in words when the loss is not a number any more."""
+    """Stop training when the loss is not finite."""
 
     def on_step_end(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
+        """Check the loss of the step.
+
+        Raises:
+            SelfguideError: The loss is not finite.
+        """
         loss: Tensor | None = getattr(state, "last_loss", None)
-        if loss is None or (loss.device.type != "cpu" and state.global_step % _LOOK_EVERY_ON_GPU):
+        if loss is None or (loss.device.type != "cpu" and state.global_step % _GPU_CHECK_INTERVAL):
             return
         if not bool(torch.isfinite(loss)):
             raise SelfguideError(
@@ -36,9 +41,13 @@ class FiniteLossMonitor(TrainerCallback):
 
 
 class CollapseMonitor(TrainerCallback):
-    """Warn once when the embeddings of recent batches become alike: mean cosine near 1, or hardly any dimension in use.
+    """Warn once when the embeddings of recent batches collapse: mean cosine near 1, or a low effective rank.
 
-    The first look is the yardstick: a raw BERT's [CLS] vectors are alike to begin with, so what counts is getting worse.
+    Both are compared with their values at the start, because a raw BERT's [CLS] vectors are alike to begin with.
+
+    Args:
+        student: The model in training; its embeddings are observed by a forward hook.
+        reporter: Receives the warning.
     """
 
     window = 8
@@ -49,53 +58,54 @@ class CollapseMonitor(TrainerCallback):
         self.warned = False
         self._recent: deque[Tensor] = deque(maxlen=self.window)
         self._first: tuple[float, float] | None = None
-        student.register_forward_hook(self._look)
+        student.register_forward_hook(self._on_forward)
 
-    def remember(self, embeddings: Tensor) -> None:
-        """Take note of a batch."""
+    def observe(self, embeddings: Tensor) -> None:
+        """Add a batch of embeddings to the recent ones."""
         self._recent.append(embeddings.detach())
 
-    def _look(self, module: Any, inputs: Any, output: dict[str, Tensor]) -> None:
-        # While a GPU records a step nothing is computed; the loss tells what comes out when it is replayed.
-        recording = output["sentence_embedding"].device.type == "cuda" and torch.cuda.is_current_stream_capturing()
-        if module.training and not recording:
-            self.remember(output["sentence_embedding"])
+    def _on_forward(self, module: Any, inputs: Any, output: dict[str, Tensor]) -> None:
+        # While a CUDA graph is captured nothing is computed; the loss passes on the embeddings of each replay.
+        capturing = output["sentence_embedding"].device.type == "cuda" and torch.cuda.is_current_stream_capturing()
+        if module.training and not capturing:
+            self.observe(output["sentence_embedding"])
 
     def on_step_end(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
+        """Compare the recent embeddings with the first ones, every so many steps."""
         due = state.global_step % self.every == 0 or state.global_step == self.window
         if self.warned or not due or len(self._recent) < self.window:
             return
         sample = torch.cat(list(self._recent)).float()
-        alike, rank = mean_cosine(sample), effective_rank(sample)
+        cosine, rank = mean_cosine(sample), effective_rank(sample)
         if self._first is None:
-            self._first = (alike, rank)
+            self._first = (cosine, rank)
             return
-        if not has_collapsed(self._first, (alike, rank)):
+        if not has_collapsed(self._first, (cosine, rank)):
             return
         self.warned = True
         self.reporter.warn(
-            f"the embeddings are collapsing at step {state.global_step}: mean cosine between sentences {alike:.3f} "
+            f"the embeddings are collapsing at step {state.global_step}: mean cosine between sentences {cosine:.3f} "
             f"(was {self._first[0]:.3f}), effective rank {rank:.1f} (was {self._first[1]:.1f}). "
             "Lower the learning rate, raise the batch size, or look for repeated sentences in the text."
         )
 
 
 def has_collapsed(first: tuple[float, float], now: tuple[float, float]) -> bool:
-    """(mean cosine, effective rank) at the start and now."""
+    """Return whether embeddings have collapsed, by their (mean cosine, effective rank) at the start and now."""
     all_alike = now[0] > 0.99 and now[0] > first[0]
-    flat = now[1] < 0.25 * first[1]
-    return all_alike or flat
+    low_rank = now[1] < 0.25 * first[1]
+    return all_alike or low_rank
 
 
 def mean_cosine(vectors: Tensor) -> float:
-    """Mean cosine over all pairs of different rows."""
+    """Return the mean cosine over all pairs of different rows."""
     count = len(vectors)
     total = F.normalize(vectors, dim=-1).sum(dim=0).square().sum()
     return float((total - count) / (count * (count - 1)))
 
 
 def effective_rank(vectors: Tensor) -> float:
-    """exp of the entropy of the normalised singular values of the centred rows: how many dimensions are really used."""
+    """Return how many dimensions the rows use: exp of the entropy of the centred rows' normalised singular values."""
     values = torch.linalg.svdvals(vectors - vectors.mean(dim=0))
     total = values.sum()
     if not total > 0:

@@ -1,8 +1,8 @@
-"""Training in stages: an earlier stage runs once, and a resumed run finds its weights.
+"""Training in stages: an earlier stage runs once, and a resumed run reuses its weights.
 
-The last stage of a method trains in the run's own work folder, as the only stage of others does. An earlier one trains in a
-folder below it. When it is done, its weights and its record are kept there; the record is written last, under the name that
-marks a checkpoint as complete, so that a run interrupted in a later stage counts as worth resuming.
+The last stage of a method trains in the run's own work folder, like the only stage of others. An earlier one trains in a
+subfolder, which keeps its weights and its record. The record is written last, under the name that marks a checkpoint as
+complete, so that a run interrupted in a later stage counts as resumable.
 """
 
 from __future__ import annotations
@@ -16,14 +16,16 @@ from typing import TYPE_CHECKING
 from safetensors.torch import load_file, save_file
 from torch import nn
 
+from selfguide.files import write_text
 from selfguide.progress import is_main_process
+from selfguide.training.callbacks import saveable_weights
 from selfguide.training.distributed import wait_for_everyone
-from selfguide.training.trainer import COMPLETE, FitContext, TrainingOutcome, fine_tune
+from selfguide.training.trainer import COMPLETE_FILE, FitContext, TrainingOutcome, fine_tune
 
 if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
 
-WEIGHTS = "stage.safetensors"
+STAGE_WEIGHTS = "stage.safetensors"
 
 
 @dataclass(frozen=True)
@@ -40,27 +42,46 @@ def earlier_stage(
     make_loss: Callable[[SentenceTransformer], nn.Module],
     context: FitContext,
     name: str,
-    finished: Callable[[SentenceTransformer], SentenceTransformer] | None = None,
+    deployable: Callable[[SentenceTransformer], SentenceTransformer] | None = None,
 ) -> StageRecord:
-    """Tune the student in a folder of that name, unless done already; else as :func:`~selfguide.training.trainer.fine_tune`."""
+    """Train the student in a stage before the last, or load its weights if the stage is complete already.
+
+    Args:
+        student: The encoder to tune, in place.
+        make_loss: See :func:`~selfguide.training.trainer.fine_tune`.
+        context: That of the run; the stage works in a subfolder of its work folder.
+        name: Name of the stage and of its folder.
+        deployable: See :func:`~selfguide.training.trainer.fine_tune`.
+
+    Returns:
+        The record of the stage, for :func:`combine_stages`.
+    """
     work = context.work / name
-    if (work / COMPLETE).is_file():
-        student.load_state_dict(load_file(work / WEIGHTS, device=str(student.device)), strict=False)
+    if (work / COMPLETE_FILE).is_file():
+        student.load_state_dict(load_file(work / STAGE_WEIGHTS, device=str(student.device)), strict=False)
         context.reporter.note(f"The stage {name!r} is finished already.")
         return _read_record(work)
     context.reporter.note(f"Stage {name!r}:")
     work.mkdir(exist_ok=True)
-    outcome = fine_tune(student, make_loss, replace(context, work=work), finished=finished)
+    outcome = fine_tune(student, make_loss, replace(context, work=work), deployable=deployable)
     if is_main_process():
-        weights = {key: tensor.detach().contiguous().clone() for key, tensor in student.state_dict().items()}
-        save_file(weights, work / WEIGHTS)
-        _write_record(work, outcome)
+        save_file(saveable_weights(student), work / STAGE_WEIGHTS)
+        facts = {"steps": outcome.steps, "seconds": outcome.seconds, "dev_scores": outcome.dev_scores}
+        write_text(work / COMPLETE_FILE, json.dumps(facts))
     wait_for_everyone(context.settings)
     return _read_record(work)
 
 
-def after_stage(earlier: StageRecord, outcome: TrainingOutcome) -> TrainingOutcome:
-    """The last stage's outcome, with steps counted from the first stage's start."""
+def combine_stages(earlier: StageRecord, outcome: TrainingOutcome) -> TrainingOutcome:
+    """Count steps and seconds from the start of the earlier stage.
+
+    Args:
+        earlier: Record of the earlier stage.
+        outcome: Outcome of the last stage.
+
+    Returns:
+        The last stage's outcome, with the steps, seconds and dev scores of both.
+    """
     return replace(
         outcome,
         steps=earlier.steps + outcome.steps,
@@ -70,14 +91,7 @@ def after_stage(earlier: StageRecord, outcome: TrainingOutcome) -> TrainingOutco
     )
 
 
-def _write_record(work: Path, outcome: TrainingOutcome) -> None:
-    facts = {"steps": outcome.steps, "seconds": outcome.seconds, "dev_scores": outcome.dev_scores}
-    fresh = work / "complete.tmp"
-    fresh.write_text(json.dumps(facts), encoding="utf-8")
-    fresh.replace(work / COMPLETE)
-
-
 def _read_record(work: Path) -> StageRecord:
-    facts = json.loads((work / COMPLETE).read_text(encoding="utf-8"))
+    facts = json.loads((work / COMPLETE_FILE).read_text(encoding="utf-8"))
     scores = tuple((int(step), float(score)) for step, score in facts["dev_scores"])
     return StageRecord(int(facts["steps"]), float(facts["seconds"]), scores)

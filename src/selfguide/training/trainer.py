@@ -1,13 +1,13 @@
-"""The one fine-tuning path, over ``SentenceTransformerTrainer``.
+"""The one fine-tuning path, built on ``SentenceTransformerTrainer``.
 
-Every tuning method comes here with a student and a loss; nothing below knows which. What is added to the stock trainer:
+Every tuning method calls :func:`fine_tune` with a student and a loss; nothing here depends on which. It adds to the stock
+trainer:
 
-* a checkpoint holds everything that training depends on, the loss's own weights (a projection head) included, and counts
-  only once it is complete, so that a run killed at any moment resumes and ends in the same weights;
-* the best weights by the dev pairs are kept, and training stops early when they have not improved for a while;
-* Ctrl-C finishes the step, saves a checkpoint and says how to go on;
-* a loss that is not finite stops the run in words, and a collapse of the embeddings is noticed
-  (:mod:`selfguide.training.monitors`).
+* checkpoints that include the loss's own weights (a projection head) and count only once they are complete, so that a run
+  killed at any moment resumes and ends in the same weights;
+* the best weights on the dev pairs, and early stopping;
+* Ctrl-C, which finishes the step and saves a checkpoint;
+* monitors of a diverging loss and of collapsing embeddings (:mod:`selfguide.training.monitors`).
 """
 
 from __future__ import annotations
@@ -29,12 +29,13 @@ from transformers import PrinterCallback, ProgressCallback, TrainerCallback, set
 
 from selfguide.engine.text_tokens import LABELS, TokenCollator, tokenise
 from selfguide.errors import InterruptedRun, SelfguideError, UsageError
+from selfguide.files import write_text
 from selfguide.losses.base import HeadedLoss, Preparation, own_parameters
 from selfguide.models.encoders import load_encoder
 from selfguide.progress import Reporter
 from selfguide.training.callbacks import (
     DEV_METRIC,
-    BestKeeper,
+    BestWeights,
     ProgressAndCheckpoints,
     StopOnSignal,
     dev_history,
@@ -49,7 +50,7 @@ if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
 
 __all__ = [
-    "COMPLETE",
+    "COMPLETE_FILE",
     "DEV_METRIC",
     "FitContext",
     "Optimisers",
@@ -58,25 +59,29 @@ __all__ = [
     "latest_checkpoint",
 ]
 
-COMPLETE = "complete.json"
+COMPLETE_FILE = "complete.json"
+"""Written last into a checkpoint or an earlier stage's folder: without it the folder does not count."""
 LOSS_WEIGHTS = "loss.safetensors"
 
 
 @dataclass
 class FitContext:
-    """What a method needs besides the encoder: the text, the settings, where to work and whom to tell."""
+    """What a method needs besides the encoder."""
 
     text: Dataset
     settings: TrainingSettings
     work: Path
+    """Folder for checkpoints and intermediate files."""
     reporter: Reporter
     dev: BaseEvaluator | None = None
+    """Scores an encoder on the dev pairs."""
     resume: bool = False
+    """Continue from the latest checkpoint in ``work``."""
 
 
 @dataclass
 class TrainingOutcome:
-    """A tuned encoder and how it came about."""
+    """An encoder and the record of its training."""
 
     encoder: SentenceTransformer
     steps: int = 0
@@ -84,13 +89,13 @@ class TrainingOutcome:
     sentences_per_second: float = 0.0
     final_loss: float | None = None
     losses: list[tuple[int, float]] = field(default_factory=list)
-    """(step, mean loss over the steps since the last entry)."""
+    """(step, mean loss since the previous entry)."""
     dev_scores: list[tuple[int, float]] = field(default_factory=list)
     best_step: int | None = None
     best_score: float | None = None
     stopped_early: bool = False
     chosen: dict[str, float] = field(default_factory=dict)
-    """Options that the dev pairs chose, besides the checkpoint."""
+    """Options selected on the dev pairs, besides the checkpoint."""
 
 
 Optimisers = tuple[torch.optim.Optimizer, torch.optim.lr_scheduler.LRScheduler]
@@ -101,14 +106,27 @@ def fine_tune(
     make_loss: Callable[[SentenceTransformer], nn.Module],
     context: FitContext,
     *,
-    finished: Callable[[SentenceTransformer], SentenceTransformer] | None = None,
+    deployable: Callable[[SentenceTransformer], SentenceTransformer] | None = None,
     make_optimiser: Callable[[nn.Module, int], Optimisers] | None = None,
 ) -> TrainingOutcome:
-    """Tune a student on text; see the module's head for what that includes.
+    """Fine-tune a student on text.
 
-    ``finished`` gives the encoder as it will be handed out, where that is not the student as it is trained (another
-    pooling, say): dev pairs are scored with it. ``make_optimiser`` takes the loss (whose parameters include the student's)
-    and the number of steps, for methods that do not use AdamW with a linear schedule.
+    Args:
+        student: The encoder to tune, in place.
+        make_loss: Makes a sentence-transformers loss from the student.
+        context: Text, settings, work folder, reporter and dev evaluator.
+        deployable: Makes the encoder that is returned and scored on the dev pairs from the student, if they differ (in
+            their pooling, for instance); it may share the student's weights.
+        make_optimiser: Makes the optimiser and its schedule from the loss (whose parameters include the student's) and
+            the number of steps.
+
+    Returns:
+        The encoder and the record of its training; the weights are the best on the dev pairs, or else the last.
+
+    Raises:
+        SelfguideError: There is too little text, a tracker is not installed, or training has diverged.
+        UsageError: The precision is not available on the device.
+        InterruptedRun: Ctrl-C or SIGTERM stopped the run; a checkpoint is saved.
     """
     settings, reporter = context.settings, context.reporter
     if len(context.text) < 2:
@@ -119,13 +137,13 @@ def fine_tune(
     arguments = _arguments(context)
     monitor = CollapseMonitor(student, reporter)
     collator = _prepare(loss, student, context, arguments, monitor)
-    best = BestKeeper(context.work, settings.patience)
+    best = BestWeights(context.work, settings.patience)
     stop = StopOnSignal()
-    clock = ProgressAndCheckpoints(reporter, settings, context.work)
-    callbacks: list[TrainerCallback] = [clock, stop, FiniteLossMonitor(), monitor]
+    progress = ProgressAndCheckpoints(reporter, settings)
+    callbacks: list[TrainerCallback] = [progress, stop, FiniteLossMonitor(), monitor]
     if context.dev is not None:
         callbacks.append(best)
-    dev = context.dev if finished is None or context.dev is None else _ScoreFinished(context.dev, finished)
+    dev = context.dev if deployable is None or context.dev is None else _DeployableEvaluator(context.dev, deployable)
     trainer = _Trainer(
         model=student,
         args=arguments,
@@ -141,13 +159,13 @@ def fine_tune(
     checkpoint = latest_checkpoint(context.work) if context.resume else None
     if checkpoint is not None:
         reporter.note(f"Resuming after step {checkpoint.name.rpartition('-')[2]}.")
-    with stop.listening(), clock.bar():
+    with stop.listening(), progress.bar():
         trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
-    if stop.asked:
+    if stop.requested:
         raise InterruptedRun(f"Stopped at step {trainer.state.global_step}; everything up to there is kept.")
-    outcome = _outcome(trainer, student, context, best, clock)
-    if finished is not None:
-        outcome.encoder = finished(student).eval()
+    outcome = _outcome(trainer, student, context, best, progress)
+    if deployable is not None:
+        outcome.encoder = deployable(student).eval()
     return outcome
 
 
@@ -158,47 +176,49 @@ def _prepare(
     arguments: SentenceTransformerTrainingArguments,
     monitor: CollapseMonitor,
 ) -> TokenCollator | None:
-    """Tokenise ahead, and let the loss make ready what it wants; ``None``: the stock collator tokenises in the loop."""
+    """Tokenise the text and prepare the loss; return a collator, or ``None`` for the stock one, which tokenises each batch."""
     text = tokenise(student, context.text)
     if not isinstance(loss, HeadedLoss):
         return TokenCollator(text, lambda features, rows: features) if text is not None else None
     half = torch.bfloat16 if arguments.bf16 else torch.float16 if arguments.fp16 else None
     columns = len([name for name in context.text.column_names if name not in LABELS])
-    loss.watch = monitor.remember
+    loss.watch = monitor.observe
     loss.prepare(
         Preparation(context.settings, context.work, context.reporter, text, columns, half, resume=context.resume)
     )
     return TokenCollator(text, loss.on_host) if text is not None else None
 
 
-class _ScoreFinished(BaseEvaluator):
-    """Score the encoder as it will be handed out, not as it is trained."""
+class _DeployableEvaluator(BaseEvaluator):
+    """Score the deployable encoder instead of the student."""
 
-    def __init__(self, dev: BaseEvaluator, finished: Callable[[SentenceTransformer], SentenceTransformer]) -> None:
+    def __init__(self, dev: BaseEvaluator, deployable: Callable[[SentenceTransformer], SentenceTransformer]) -> None:
         super().__init__()
-        self.dev, self.finished = dev, finished
+        self.dev, self.deployable = dev, deployable
         self.primary_metric = dev.primary_metric
 
     def __call__(self, model: Any, *args: Any, **kwargs: Any) -> dict[str, float]:
-        return self.dev(self.finished(model), *args, **kwargs)
+        return self.dev(self.deployable(model), *args, **kwargs)
 
 
 def _outcome(
     trainer: _Trainer,
     student: SentenceTransformer,
     context: FitContext,
-    best: BestKeeper,
-    clock: ProgressAndCheckpoints,
+    best: BestWeights,
+    progress: ProgressAndCheckpoints,
 ) -> TrainingOutcome:
-    outcome = TrainingOutcome(
-        student, steps=trainer.state.global_step, seconds=clock.seconds, final_loss=_last_loss(trainer)
-    )
-    outcome.losses = loss_history(trainer.state)
-    if clock.seconds > 0:
-        outcome.sentences_per_second = clock.sentences / clock.seconds
+    state, losses = trainer.state, loss_history(trainer.state)
+    outcome = TrainingOutcome(student, steps=state.global_step, seconds=progress.seconds, losses=losses)
+    if losses:
+        outcome.final_loss = losses[-1][1]
+    elif trainer.last_loss is not None:  # the run was too short to log a mean
+        outcome.final_loss = float(trainer.last_loss)
+    if progress.seconds > 0:
+        outcome.sentences_per_second = progress.sentences / progress.seconds
     if context.dev is not None:
-        outcome.dev_scores = dev_history(trainer.state)
-        outcome.stopped_early = trainer.state.global_step < trainer.state.max_steps
+        outcome.dev_scores = dev_history(state)
+        outcome.stopped_early = state.global_step < state.max_steps
         outcome.best_step, outcome.best_score = best.restore(student)
     if not all(bool(torch.isfinite(parameter).all()) for parameter in student.parameters()):
         raise SelfguideError("Training left weights that are not finite; lower the learning rate (--learning-rate).")
@@ -207,7 +227,7 @@ def _outcome(
 
 
 class _Trainer(SentenceTransformerTrainer):
-    """The stock trainer, with complete checkpoints and our own model card."""
+    """The stock trainer with checkpoints that include the loss, and without its model card."""
 
     last_loss: Tensor | None = None
     make_optimiser: Callable[[nn.Module, int], Optimisers] | None = None
@@ -219,12 +239,12 @@ class _Trainer(SentenceTransformerTrainer):
             self.optimizer, self.lr_scheduler = self.make_optimiser(self.loss, num_training_steps)
 
     def add_model_card_callback(self, default_args_dict: dict[str, Any]) -> None:
-        """Nothing: the run writes its own card, and the stock one asks the hub about the base model."""
+        """Do nothing: the run writes its own card, and the stock one queries the hub about the base model."""
 
     def compute_loss(self, *args: Any, **kwargs: Any) -> Any:
         result = super().compute_loss(*args, **kwargs)
         self.last_loss = (result[0] if isinstance(result, tuple) else result).detach()
-        self.state.last_loss = self.last_loss  # for the monitors, without a synchronisation
+        self.state.last_loss = self.last_loss  # read by the monitors; a tensor, so that a GPU is not waited for
         return result
 
     def _save_checkpoint(self, model: nn.Module, trial: Any) -> None:
@@ -233,7 +253,7 @@ class _Trainer(SentenceTransformerTrainer):
             return
         folder = Path(self.args.output_dir) / f"checkpoint-{self.state.global_step}"
         save_file(_loss_weights(self.loss), folder / LOSS_WEIGHTS)
-        (folder / COMPLETE).write_text(json.dumps({"step": self.state.global_step}))
+        write_text(folder / COMPLETE_FILE, json.dumps({"step": self.state.global_step}))
         for older in folder.parent.glob("checkpoint-*"):
             if older != folder:
                 shutil.rmtree(older, ignore_errors=True)
@@ -248,14 +268,14 @@ class _Trainer(SentenceTransformerTrainer):
 
 
 def _loss_weights(loss: nn.Module) -> dict[str, Tensor]:
-    """Everything of the loss that training changes: its own weights, and what moves without a gradient."""
+    """Return what training changes in the loss: its own weights, and state that changes without a gradient."""
     weights = {name: parameter.detach() for name, parameter in own_parameters(loss).items()}
     return weights | (loss.moving_state() if isinstance(loss, HeadedLoss) else {})
 
 
 def latest_checkpoint(work: Path) -> Path | None:
-    """The newest checkpoint that was written to its end."""
-    complete = [folder for folder in work.glob("checkpoint-*") if (folder / COMPLETE).is_file()]
+    """Return the newest complete checkpoint in a work folder, or ``None``."""
+    complete = [folder for folder in work.glob("checkpoint-*") if (folder / COMPLETE_FILE).is_file()]
     return max(complete, key=lambda folder: int(folder.name.rpartition("-")[2]), default=None)
 
 
@@ -292,23 +312,15 @@ def _arguments(context: FitContext) -> SentenceTransformerTrainingArguments:
         use_cpu=cpu,
         eval_strategy="no" if context.dev is None else "steps",
         eval_steps=settings.dev_every,
-        save_strategy="no",  # our clock says when
+        save_strategy="no",  # ProgressAndCheckpoints decides
         logging_steps=10,
         logging_nan_inf_filter=False,
         report_to=settings.trackers,
         disable_tqdm=True,
         dataloader_pin_memory=not cpu,
-        ddp_find_unused_parameters=False,  # a method freezes what no vector depends on
+        ddp_find_unused_parameters=False,  # methods freeze the parameters that no embedding depends on
     )
-    # One process, one device: without this, several visible GPUs would split each batch (and its negatives).
+    # One device per process: otherwise several visible GPUs would split each batch, and with it the negatives.
     if arguments.n_gpu > 1:
         arguments._n_gpu = 1
     return arguments
-
-
-def _last_loss(trainer: _Trainer) -> float | None:
-    """The last logged mean over steps; for a run too short to have logged one, the last step's own."""
-    logged = loss_history(trainer.state)
-    if logged:
-        return logged[-1][1]
-    return float(trainer.last_loss) if trainer.last_loss is not None else None

@@ -1,7 +1,7 @@
-"""A run's text with its back-translations: the pairs that a method trains on.
+"""Pairs of sentences and back-translations to train on.
 
-What was translated is kept in the run's work folder, line by line, so that an interrupted run does not translate anything
-twice and trains on the same pairs.
+Translations are cached in the run's work folder, line by line, so that an interrupted run translates nothing twice and
+trains on the same pairs.
 """
 
 from __future__ import annotations
@@ -14,13 +14,26 @@ from datasets import Dataset
 
 from selfguide.augment.back_translation import TranslationSource, in_chunks, translator
 from selfguide.errors import SelfguideError
+from selfguide.files import atomic_path
 from selfguide.progress import Reporter, is_main_process
 from selfguide.training.distributed import runs_on_cpu, wait_for_everyone
 from selfguide.training.trainer import FitContext
 
 
 def translated_dataset(text: Dataset, source: TranslationSource, context: FitContext) -> Dataset:
-    """Columns ``sentence`` and ``translation``: a row for each translation that says it in other words."""
+    """Pair each sentence with its back-translations, leaving out those that repeat the sentence.
+
+    Args:
+        text: Dataset with a column ``sentence``.
+        source: Where the back-translations come from.
+        context: The run, whose work folder caches them.
+
+    Returns:
+        A dataset with the columns ``sentence`` and ``translation``, one row per usable translation.
+
+    Raises:
+        SelfguideError: Fewer than two sentences have a usable translation.
+    """
     arrow, lines = context.work / "translations.arrow", context.work / "translations.jsonl"
     if is_main_process() and not arrow.is_file():
         _translate_into(lines, text, source, context)
@@ -30,19 +43,18 @@ def translated_dataset(text: Dataset, source: TranslationSource, context: FitCon
 
 
 def _translate_into(lines: Path, text: Dataset, source: TranslationSource, context: FitContext) -> None:
-    """One line of translations for each sentence; goes on where a former run stopped."""
-    done = _complete_lines(lines)
+    """Append one line of translations per sentence, starting where an earlier run stopped."""
+    done = _count_complete_lines(lines)
     if done == len(text):
         return
-    device = _device(context)
     with lines.open("a", encoding="utf-8") as file:
-        for rows in in_chunks(translator(source, device), text["sentence"], done, context.reporter):
+        for rows in in_chunks(translator(source, _device(context)), text["sentence"], done, context.reporter):
             file.writelines(json.dumps(row) + "\n" for row in rows)
             file.flush()
 
 
-def _complete_lines(lines: Path) -> int:
-    """How many lines were written to their end; what was not is cut off."""
+def _count_complete_lines(lines: Path) -> int:
+    """Count the complete lines, and cut off an incomplete last one."""
     if not lines.is_file():
         return 0
     content = lines.read_bytes()
@@ -64,21 +76,21 @@ def _write_pairs(arrow: Path, text: Dataset, lines: Path, reporter: Reporter) ->
             without += not found
             same += bool(found) and not other
             kept += [(sentence, translation) for translation in other]
+    counts = f"Of {len(text):,} sentences {without:,} have no back-translation and {same:,} come back as they were"
     if len({sentence for sentence, _ in kept}) < 2:
         raise SelfguideError(
-            f"Of {len(text):,} sentences {without:,} have no back-translation and {same:,} come back as they were; fewer "
-            "than two are left to train on. A file of pairs must hold the sentences as they stand in the text."
+            f"{counts}; fewer than two are left to train on. A file of pairs must hold the sentences as they stand in "
+            "the text."
         )
     if without or same:
-        reporter.note(
-            f"Of {len(text):,} sentences {without:,} have no back-translation and {same:,} come back as they were: those "
-            "are left out."
-        )
+        reporter.note(f"{counts}: those are left out.")
     schema = pa.schema([("sentence", pa.string()), ("translation", pa.string())])
-    fresh = arrow.with_suffix(".tmp")
-    with pa.OSFile(str(fresh), "wb") as sink, pa.ipc.new_stream(sink, schema) as writer:
+    with (
+        atomic_path(arrow) as temporary,
+        pa.OSFile(str(temporary), "wb") as sink,
+        pa.ipc.new_stream(sink, schema) as writer,
+    ):
         writer.write_batch(pa.record_batch([list(column) for column in zip(*kept, strict=True)], schema=schema))
-    fresh.replace(arrow)
 
 
 def _device(context: FitContext) -> str:
@@ -88,5 +100,5 @@ def _device(context: FitContext) -> str:
 
 
 def _plain(text: str) -> str:
-    """What two texts have in common when only case and spacing differ."""
+    """Return the text without the differences that do not count: case and spacing."""
     return " ".join(text.casefold().split())
