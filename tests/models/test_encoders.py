@@ -155,3 +155,13 @@ def test_an_encoder_decoder_is_refused(tiny: Callable[[str], Path], tmp_path: Pa
     BartModel(config).save_pretrained(folder)
     with pytest.raises(SelfguideError, match="encoder-decoder"):
         load_encoder(folder, pooling="cls")
+
+
+def test_loading_draws_missing_weights_from_a_fixed_seed_and_nothing_from_the_global_generator() -> None:
+    poolers = []
+    for seed in (1, 2):
+        torch.manual_seed(seed)
+        before = torch.get_rng_state()
+        poolers.append(backbone(load_encoder("mini", device="cpu")).pooler.dense.weight)
+        assert torch.equal(torch.get_rng_state(), before)
+    assert torch.equal(*poolers)

@@ -186,7 +186,7 @@ def _load(name: str, device: str | None) -> SentenceTransformer:
     if path.is_dir() and not (path / "config.json").is_file() and not (path / "modules.json").is_file():
         raise SelfguideError(f"The folder {name} holds no encoder: there is no config.json or modules.json in it.")
     target = str(path) if path.is_dir() else name
-    with quiet_libraries():
+    with quiet_libraries(), _fixed_initialisation():
         try:
             # fp32 always: a folder saved in fp16 would otherwise be trained in fp16.
             if path.is_dir() and is_own_folder(path):
@@ -198,6 +198,17 @@ def _load(name: str, device: str | None) -> SentenceTransformer:
         except Exception as error:
             raise SelfguideError(_load_failure(name, path.is_dir(), error)) from error
     return encoder
+
+
+@contextmanager
+def _fixed_initialisation() -> Iterator[None]:
+    """Draw weights that a checkpoint lacks (BERT's pooler) from a fixed seed, and leave the global generator untouched.
+
+    No embedding depends on them, but they are saved, and two runs of one configuration should write the same file.
+    """
+    with torch.random.fork_rng(devices=[]):
+        torch.default_generator.manual_seed(0)
+        yield
 
 
 def _load_failure(name: str, local: bool, error: Exception) -> str:
