@@ -32,10 +32,10 @@ def method_options(words: list[str], method: str, other_flags: Sequence[str]) ->
     ``{"temperature": 0.05, "freeze_layer_0": False}``. ``other_flags``: what else could be meant by a mistyped option.
     """
     from selfguide.methods.base import option_types
-    from selfguide.methods.registry import entry, method_class
+    from selfguide.methods.registry import method_class
 
     cls = method_class(method)
-    types = {name: kind for name, kind in option_types(cls.Options).items() if name not in entry(method).preset}
+    types = {name: kind for name, kind in option_types(cls.Options).items() if name not in cls.preset}
     switches = {f"no_{name}": name for name, kind in types.items() if kind is bool}
     texts: list[str] = []
     values: dict[str, Any] = {}

@@ -33,7 +33,7 @@ def train(
         ),
     ] = None,
     encoder: shared.Encoder = "mini",
-    method: Annotated[str, typer.Option("--method", "-m", help="A name that `selfguide methods` lists.")] = "sg-opt",
+    method: Annotated[str, typer.Option("--method", "-m", help="A name that `selfguide methods` lists, or package.module:Class.")] = "sg-opt",
     output: Annotated[
         Path | None,
         typer.Option(
@@ -109,7 +109,7 @@ def train(
     }
     from selfguide.methods import registry
 
-    registry.entry(method)
+    registry.info(method)
 
     from selfguide.progress import Reporter, is_main_process
     from selfguide.runs.folder import stored_config
@@ -171,7 +171,8 @@ def _said(context: typer.Context, name: str) -> bool:
 def _default_output(config: RunConfig) -> Path:
     first = config.text[0]
     stem = "stdin" if first == "-" else Path(first.removeprefix("hf:").replace("*", "all")).name.split(".")[0]
-    return Path(f"{stem or 'text'}-{config.method}")
+    # A method given as package.module:Class goes by its class.
+    return Path(f"{stem or 'text'}-{config.method.rpartition(':')[2]}")
 
 
 def _summary(record: RunRecord, target: Path, report: bool) -> None:

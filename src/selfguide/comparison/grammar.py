@@ -1,4 +1,7 @@
-"""The grammar of a spec: where the label, the stages and the options begin and end. Values are still words here."""
+"""The grammar of a comparison's rows: where a label, the stages of a chain and their options begin and end.
+
+Values are still words here; :mod:`selfguide.comparison.specs` turns them into options.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,7 @@ from dataclasses import dataclass
 from selfguide.errors import UsageError
 from selfguide.methods import registry
 
-_OPTION = re.compile(r":(?=[A-Za-z_][\w-]*=)")  # a colon inside a value, as in a path, is none
+_OPTION = re.compile(r":(?=[A-Za-z_][\w-]*=)")  # a colon inside a value, as in a path, starts no option
 
 
 @dataclass
@@ -23,11 +26,11 @@ class Change:
 
 
 def listed(words: str) -> list[str]:
-    """Specs parted by commas; what follows a comma and starts no spec belongs to the value before it."""
+    """Split rows at commas; what follows a comma and starts no row belongs to the value before it."""
     found: list[str] = []
     for piece in words.split(","):
         _, rest = labelled(piece.strip())
-        starts = rest != piece.strip() or re.split(r"[:+]", rest)[0] in names()
+        starts = rest != piece.strip() or _starts_with_method(rest)
         if found and ":" in found[-1] and not starts and piece.strip():
             found[-1] += "," + piece
         elif piece.strip():
@@ -36,7 +39,7 @@ def listed(words: str) -> list[str]:
 
 
 def labelled(words: str) -> tuple[str, str]:
-    """The label (or nothing) and the rest: an equals sign before the first colon is not an option's."""
+    """Return the label (or nothing) and the rest: an equals sign before the first colon is not an option's."""
     label, equals, rest = words.partition("=")
     if equals and ":" not in label:
         if not label.strip() or not rest.strip():
@@ -46,7 +49,7 @@ def labelled(words: str) -> tuple[str, str]:
 
 
 def chain(words: str) -> list[str]:
-    """The words of each stage. A name with a plus in it is one method, and 1e+5 is one value."""
+    """Split a row into its stages. A name with a plus in it is one method, and 1e+5 is one value."""
     parts, found = words.split("+"), list[str]()
     while parts:
         reach = _longest_name(parts)
@@ -61,17 +64,24 @@ def chain(words: str) -> list[str]:
 
 def _longest_name(parts: list[str]) -> int:
     for reach in range(len(parts), 0, -1):
-        if ":" not in "".join(parts[: reach - 1]) and "+".join(parts[:reach]).partition(":")[0] in names():
+        if ":" not in "".join(parts[: reach - 1]) and _starts_with_method("+".join(parts[:reach])):
             return reach
     return 0
 
 
+def _starts_with_method(words: str) -> bool:
+    """Return whether the words up to the first option are a method's name or ``package.module:Class``."""
+    name = _OPTION.split(words)[0]
+    known = names()
+    return name.partition(":")[0] in known or re.split(r"[:+]", name)[0] in known or registry.is_path(name)
+
+
 def named_stage(words: str) -> tuple[str, dict[str, str]]:
-    """A method's name and its options."""
+    """Split a stage into the method's reference and its options."""
     name, *options = _OPTION.split(words)
-    if ":" in name:
+    if ":" in name and (name.partition(":")[0] in names() or not registry.is_path(name)):
         raise UsageError(f"{words}: an option is written :name=value, as in {name.partition(':')[0]}:epochs=2.")
-    registry.entry(name)
+    registry.info(name)
     values = dict[str, str]()
     for option in options:
         key, _, value = option.partition("=")
@@ -80,7 +90,7 @@ def named_stage(words: str) -> tuple[str, dict[str, str]]:
 
 
 def change(words: str) -> Change:
-    """What a ``--set`` says."""
+    """Read a ``--set``."""
     key, equals, value = words.partition("=")
     target, _, name = key.rpartition(".")
     if not equals or not name:
@@ -89,5 +99,5 @@ def change(words: str) -> Change:
 
 
 def names() -> set[str]:
-    """The names of all methods."""
-    return {entry.name for entry in registry.METHODS}
+    """Return the names of all methods, plug-ins included."""
+    return registry.names()

@@ -1,34 +1,42 @@
-"""What is compared: a method with options, a label for it, or a chain of methods, from the words that a user types.
+"""The rows of a comparison: a method with options, a chain of methods, or what a caller gives in Python.
 
-simcse                                    a name from the registry
-simcse:learning_rate=5e-5:dropout=0.05    with training settings and options of the method
-slow=simcse:learning_rate=1e-6            under a name of one's own
-simcse+whitening:k=256                    train the first, then fit the second on its result
+As words:
+
+    simcse                                    a method's name
+    simcse:learning_rate=5e-5:dropout=0.05    with training settings and options of the method
+    slow=simcse:learning_rate=1e-6            under a label of one's own
+    simcse+whitening:k=256                    train the first, then fit the second on its result
+    package.module:Class:epochs=2             a method of another package, or of a file in this folder
 """
 
 from __future__ import annotations
 
 import typing
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from selfguide.comparison import grammar
 from selfguide.comparison.grammar import Change
 from selfguide.errors import UsageError
 from selfguide.methods import registry
 from selfguide.options import parse_value
-from selfguide.runs.resolution import resolved
+from selfguide.runs.resolution import resolve
 from selfguide.training.configuration import RunConfig
 from selfguide.training.settings import TrainingSettings
 
+if TYPE_CHECKING:
+    from selfguide.methods.base import Method
+
 KEEP = "keep"
-_DRAWS_WITHOUT_TUNING = ("bow", "flow")
+GivenMethod: TypeAlias = "str | type[Method] | Method | Callable[[Any], Any]"
+"""What a caller may give as a row: words, a method's class or instance, or a function that makes a loss from a model."""
+GivenMethods: TypeAlias = "GivenMethod | Iterable[GivenMethod] | Mapping[str, GivenMethod]"
 
 
 @dataclass(frozen=True)
 class Stage:
-    """One method of a chain, every option and setting written out (the seed apart, which the cell says)."""
+    """One method of a chain, every option and setting written out; the seed is the cell's."""
 
     method: str
     options: dict[str, Any]
@@ -36,13 +44,13 @@ class Stage:
 
     @property
     def trained(self) -> bool:
-        """Whether there are training steps, a flow's included."""
-        return is_seeded(self.method) and self.method != "bow"
+        """Whether there are training steps."""
+        return registry.describe(self.method).trains
 
     @property
     def tuned(self) -> bool:
         """Whether weights are fine-tuned, so that there are checkpoints to choose from."""
-        return registry.entry(self.method).family == "tuning"
+        return registry.describe(self.method).family == "tuning"
 
 
 @dataclass(frozen=True)
@@ -56,26 +64,34 @@ class Spec:
 
     @property
     def seeded(self) -> bool:
-        """Whether another seed gives another result."""
-        return any(is_seeded(stage.method) for stage in self.stages)
+        """Whether another seed gives another result; the others are run once."""
+        return any(registry.describe(stage.method).seeded for stage in self.stages)
+
+    @property
+    def portable(self) -> bool:
+        """Whether another process can run it; a method defined in a script or a lambda exists in this one alone."""
+        return all(registry.is_portable(stage.method) for stage in self.stages)
 
 
-def is_seeded(method: str) -> bool:
-    """Whether a method draws anything at random; poolings and whitening do not, so they are run once."""
-    return registry.entry(method).family == "tuning" or method in _DRAWS_WITHOUT_TUNING
+def parse_specs(methods: GivenMethods, changes: Iterable[str] = (), *, device: str = "auto") -> tuple[Spec, ...]:
+    """Turn what is to be compared into rows; what no method knows is refused here, before anything runs.
 
+    Args:
+        methods: Rows as words separated by commas; or a list of words, method classes, instances and functions that make a
+            loss; or a mapping from labels to these.
+        changes: ``method.name=value``, ``label.name=value``, or ``setting=value`` for all; what a row says itself wins.
+        device: Where to train, unless a row says it.
 
-def parse_specs(methods: str | Iterable[str], changes: Iterable[str] = (), *, device: str = "auto") -> tuple[Spec, ...]:
-    """The rows that the words ask for; what no method knows is refused here, before anything runs.
+    Returns:
+        The rows, in order.
 
-    ``changes`` are ``method.name=value`` (or ``label.name=value``, or ``setting=value`` for all); what a spec says itself
-    comes first.
+    Raises:
+        UsageError: A method, an option or a label is not known, not allowed, or used twice.
     """
-    words = grammar.listed(methods) if isinstance(methods, str) else [word.strip() for word in methods]
-    if not words:
-        raise UsageError("No method is named: say which, such as --methods mean,whitening,sg-opt.")
     asked = [grammar.change(change) for change in changes]
-    drafts = [_Draft.of(word) for word in words]
+    drafts = _drafts(methods)
+    if not drafts:
+        raise UsageError("No method is named: say which, such as --methods mean,whitening,sg-opt.")
     specs = [draft.resolved(asked, device) for draft in drafts]
     labels = [spec.label for spec in specs]
     for spec in specs:
@@ -88,27 +104,47 @@ def parse_specs(methods: str | Iterable[str], changes: Iterable[str] = (), *, de
     return tuple(specs)
 
 
+def _drafts(methods: GivenMethods) -> list[_Draft]:
+    if isinstance(methods, str):
+        return [_Draft.of_words(words) for words in grammar.listed(methods)]
+    if isinstance(methods, Mapping):
+        return [_Draft.of(method, label) for label, method in methods.items()]
+    # A class is callable and an instance of Method is not a collection, so whatever can be iterated is a list of rows.
+    if isinstance(methods, Iterable) and not isinstance(methods, type):
+        return [_Draft.of(method) for method in methods]
+    return [_Draft.of(methods)]
+
+
 @dataclass(frozen=True)
 class _Draft:
-    """A spec as its words say it: names of methods, and values that are still words."""
+    """A row before its options are checked; values may still be words."""
 
     label: str
     words: str
-    stages: tuple[tuple[str, dict[str, str]], ...]
+    stages: tuple[tuple[str, dict[str, Any]], ...]
 
     @classmethod
-    def of(cls, typed: str) -> _Draft:
+    def of(cls, method: GivenMethod, label: str = "") -> _Draft:
+        if isinstance(method, str):
+            return cls.of_words(f"{label}={method}" if label else method.strip())
+        reference, options = registry.reference_of(method)
+        name = registry.info(reference).name
+        return cls(label or name, name, ((reference, options),))
+
+    @classmethod
+    def of_words(cls, typed: str) -> _Draft:
         given, words = grammar.labelled(typed)
         stages = tuple(grammar.named_stage(part) for part in grammar.chain(words))
-        names = [name for name, _ in stages]
-        if given and given in grammar.names() and names != [given]:
+        references = [name for name, _ in stages]
+        if given and given in grammar.names() and references != [given]:
             raise UsageError(f"{given!r} is the name of another method than {words}: choose another label for it.")
         return cls(given or words, words, stages)
 
     def resolved(self, changes: list[Change], device: str) -> Spec:
+        """Apply the changes and check every stage."""
         stages: list[Stage] = []
         for name, own in self.stages:
-            values = {"device": device} if device != "auto" else {}
+            values: dict[str, Any] = {"device": device} if device != "auto" else {}
             takes = _takes(name)
             for change in changes:
                 meant = change.target in ("", name, self.label)
@@ -117,7 +153,7 @@ class _Draft:
                     change.used = True
             stage = _stage(name, values | own, follows=bool(stages))
             if stages:
-                _require_heeded(stages[-1], stage)
+                _require_effect(stages[-1], stage)
             stages.append(stage)
         return Spec(self.label, self.words, tuple(stages))
 
@@ -134,15 +170,12 @@ def _require_used(change: Change, specs: list[Spec]) -> None:
 
 def _takes(method: str) -> dict[str, Any]:
     """The type of everything that can be set for a method; the seed is the comparison's own."""
-    from selfguide.methods.base import option_types
-
-    own = option_types(registry.method_class(method).Options)
-    preset = registry.entry(method).preset
-    shared = typing.get_type_hints(TrainingSettings)
-    return {name: kind for name, kind in (own | shared).items() if name not in preset and name != "seed"}
+    cls = registry.method_class(method)
+    types = typing.get_type_hints(cls.Options) | typing.get_type_hints(TrainingSettings)
+    return {name: kind for name, kind in types.items() if name not in cls.preset and name != "seed"}
 
 
-def _stage(method: str, words: dict[str, str], follows: bool) -> Stage:
+def _stage(method: str, words: dict[str, Any], follows: bool) -> Stage:
     takes = _takes(method)
     for name in words:
         if name == "seed":
@@ -152,7 +185,10 @@ def _stage(method: str, words: dict[str, str], follows: bool) -> Stage:
                 f"{method} knows no setting or option {name!r}; it takes {', '.join(sorted(takes))} "
                 f"(`selfguide methods {method}` and `selfguide train --help` explain them)."
             )
-    values = {name: parse_value(word, takes[name], f"{method}:{name}") for name, word in words.items()}
+    values = {
+        name: parse_value(value, takes[name], f"{method}:{name}") if isinstance(value, str) else value
+        for name, value in words.items()
+    }
     settings = typing.get_type_hints(TrainingSettings)
     options = {name: value for name, value in values.items() if name not in settings}
     training = {name: value for name, value in values.items() if name in settings}
@@ -171,14 +207,16 @@ def _can_keep(method: str, options: dict[str, Any]) -> bool:
 
 
 def _checked(stage: Stage) -> Stage:
-    """The stage with every default written out, once the method has looked at its options."""
-    registry.make(stage.method, stage.options).check()
-    full = resolved(RunConfig(text=(), method=stage.method, options=stage.options, training=stage.training))
-    training = {name: value for name, value in full.training.items() if name != "seed"}
-    return replace(stage, options=full.options, training=training)
+    """Return the stage with every default written out, once the method has looked at its options."""
+    config = RunConfig(text=(), method=stage.method, options=stage.options, training=stage.training)
+    complete, method = resolve(config)
+    method.check()
+    training = {name: value for name, value in complete.training.items() if name != "seed"}
+    return replace(stage, options=complete.options, training=training)
 
 
-def _require_heeded(before: Stage, after: Stage) -> None:
+def _require_effect(before: Stage, after: Stage) -> None:
+    """Refuse a chain whose first stage would be for nothing."""
     if not before.tuned and after.options.get("pooling") != KEEP:
         raise UsageError(
             f"{before.method}+{after.method}: {after.method} starts from the Transformer's weights, which {before.method} "

@@ -1,13 +1,21 @@
-"""What a method is: options, and ``fit(encoder, text, run) -> SentenceTransformer``."""
+"""What a method is: metadata, options and ``fit(encoder, context) -> TrainingOutcome``.
+
+A method of one's own derives from :class:`Method`, or from :class:`TuningMethod` if it fine-tunes the encoder with a
+sentence-transformers loss, and is passed to :func:`selfguide.train` or :func:`selfguide.compare` as a class or an instance.
+Everything about it stands on the class: how it is called, what family it belongs to, its options and training settings.
+"""
 
 from __future__ import annotations
 
+import re
 import typing
 from abc import ABC, abstractmethod
-from dataclasses import asdict, fields, replace
-from typing import TYPE_CHECKING, Any, ClassVar
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict, dataclass, fields, replace
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from selfguide.errors import UsageError
+from selfguide.options import CheckedOptions
 from selfguide.training.settings import TrainingSettings
 from selfguide.training.trainer import FitContext, Optimisers, TrainingOutcome, fine_tune
 
@@ -16,78 +24,161 @@ if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
     from torch import nn
 
-    from selfguide.methods.registry import MethodEntry
+    from selfguide.calibration.parted_statistics import TextStatistics
+    from selfguide.calibration.statistics import LinearMap
+    from selfguide.progress import Reporter
+
+Family = Literal["pooling", "calibration", "tuning"]
+"""Nothing is trained, a map is fitted on embeddings of the text, or the encoder is fine-tuned."""
+
+
+@dataclass(frozen=True)
+class NoOptions(CheckedOptions):
+    """Options of a method that has none."""
 
 
 class Method(ABC):
-    """A way to make a sentence encoder of an encoder and unlabelled text.
+    """A way to make a sentence encoder from an encoder and unlabelled text.
 
-    A subclass names its ``Options`` (a frozen dataclass whose fields are documented and checked) and may change
-    ``defaults``, the training settings it starts from.
+    A subclass sets the class attributes that differ from these defaults and implements :meth:`fit`. ``Options`` is a frozen
+    dataclass deriving from :class:`~selfguide.options.CheckedOptions`; a string below each field is its documentation,
+    which ``selfguide methods NAME`` shows.
+
+    Args:
+        **options: Values of the method's options; the others keep their defaults.
+
+    Raises:
+        UsageError: An option is unknown, or its value is not allowed.
     """
 
-    Options: ClassVar[type[Any]]
+    name: ClassVar[str] = ""
+    """How the method is called; by default the class's name, hyphenated."""
+    family: ClassVar[Family] = "pooling"
+    summary: ClassVar[str] = ""
+    """One line for lists and model cards; by default the first line of the class's docstring."""
+    reference: ClassVar[str] = ""
+    """The paper it comes from."""
+    needs_labels: ClassVar[bool] = False
+    seeded: ClassVar[bool] = False
+    """Whether another seed gives another result; a comparison runs the others once."""
+    trains: ClassVar[bool] = False
+    """Whether there are training steps, so that training settings such as the learning rate matter."""
+    cost: ClassVar[str] = "one forward pass"
+    """What encoding one sentence costs."""
+    refits: ClassVar[bool] = False
+    """Whether it is a :class:`CalibratedMethod`."""
+    preset: ClassVar[Mapping[str, Any]] = {}
+    """Options that make the method what its name says; users cannot change them."""
+
+    Options: ClassVar[type[Any]] = NoOptions
     defaults: ClassVar[TrainingSettings] = TrainingSettings()
+    """The training settings it starts from."""
     citation: ClassVar[str] = ""
     few_steps: ClassVar[int] = 0
-    """With fewer steps than these the encoder is likely to end worse than it began; a run that short is warned about."""
+    """With fewer steps the encoder is likely to end worse than it began; so short a run is warned about."""
 
-    def __init__(self, entry: MethodEntry, options: dict[str, Any]) -> None:
-        self.entry = entry
-        known = {field.name for field in fields(self.Options)} - set(entry.preset)
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        """Fill in the name and the summary that a subclass leaves out."""
+        super().__init_subclass__(**kwargs)
+        if not cls.__dict__.get("name"):
+            cls.name = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "-", cls.__name__).lower()
+        if not cls.__dict__.get("summary"):
+            cls.summary = (cls.__doc__ or cls.name).strip().splitlines()[0].rstrip(".")
+
+    def __init__(self, **options: Any) -> None:
+        known = {item.name for item in fields(self.Options)} - set(self.preset)
         for name in options:
             if name not in known:
+                takes = f"it takes {', '.join(sorted(known))}" if known else "it takes none"
                 raise UsageError(
-                    f"The method {entry.name} has no option {name!r}; it takes {', '.join(sorted(known))} "
-                    f"(`selfguide methods {entry.name}` explains them)."
+                    f"The method {self.name} has no option {name!r}; {takes} (`selfguide methods {self.name}` explains them)."
                 )
-        self.options = self.Options(**{**entry.preset, **options})
+        self.options = self.Options(**{**self.preset, **options})
 
     def describe_options(self) -> dict[str, Any]:
-        """The options as plain values, for ``run.json``; what the method's name fixes is left out."""
-        return {name: value for name, value in asdict(self.options).items() if name not in self.entry.preset}
+        """Return the options as plain values, as ``run.json`` keeps them; what the name fixes is left out."""
+        return {name: value for name, value in asdict(self.options).items() if name not in self.preset}
 
     def check(self) -> None:  # noqa: B027 (most methods have nothing to refuse)
-        """Refuse, before any text is read, what cannot work: a file that an option must name, a program not installed."""
+        """Refuse, before any text is read, what cannot work: a missing file, a program that is not installed.
+
+        Raises:
+            SelfguideError: The method cannot run here with these options.
+        """
 
     @abstractmethod
     def fit(self, encoder: SentenceTransformer, context: FitContext) -> TrainingOutcome:
-        """Make the sentence encoder."""
+        """Make the sentence encoder.
+
+        Args:
+            encoder: The encoder to start from; it may be changed in place.
+            context: The text, the training settings, the work folder, the reporter and the dev evaluator.
+
+        Returns:
+            The finished encoder and the record of its training.
+        """
 
 
 class TuningMethod(Method):
-    """A method that fine-tunes: it prepares a student and gives a loss; the training path is everyone's."""
+    """A method that fine-tunes the encoder: it prepares a student and gives a loss; the training path is everyone's."""
 
+    family = "tuning"
+    seeded = True
+    trains = True
     context: FitContext
-    """The run's text, settings, work folder and reporter; there from the start of :meth:`fit` on, for the hooks below."""
+    """The run's text, settings, work folder and reporter; set before the hooks below are called."""
 
-    @abstractmethod
     def student(self, encoder: SentenceTransformer) -> SentenceTransformer:
-        """The encoder to be tuned: its pooling chosen, what must not move frozen."""
+        """Prepare the encoder to be tuned: choose its pooling, freeze what must not move.
+
+        Args:
+            encoder: The encoder to start from.
+
+        Returns:
+            The student; by default the encoder as it is.
+        """
+        return encoder
 
     @abstractmethod
     def loss(self, student: SentenceTransformer) -> nn.Module:
-        """A sentence-transformers loss over the student."""
+        """Make the loss.
+
+        Args:
+            student: What :meth:`student` returned.
+
+        Returns:
+            A sentence-transformers loss over the student.
+        """
 
     def dataset(self, text: Dataset) -> Dataset:
-        """What is trained on: the text's one column ``sentence``, unless the method makes something else of it.
+        """Make the training set from the text.
 
-        Columns of text become the loss's inputs in their order; a column ``label`` becomes its labels.
+        Args:
+            text: A dataset with one column, ``sentence``.
+
+        Returns:
+            The dataset to train on; its text columns are the loss's inputs in their order, a column ``label`` its labels.
         """
         return text
 
     def finished(self, student: SentenceTransformer) -> SentenceTransformer:
-        """The encoder as it is handed out and as dev pairs score it; may share its weights with the student."""
+        """Return the encoder as it is saved and scored on dev pairs; it may share its weights with the student."""
         return student
 
     def optimiser(self, loss: nn.Module, steps: int) -> Optimisers:
-        """An optimiser and schedule of the method's own, over the loss's parameters (the student's are among them).
+        """Make an optimiser and a schedule; without this hook they are AdamW and a linear warm-up and decay.
 
-        A method that does not define it gets AdamW with a linear warm-up and decay.
+        Args:
+            loss: The loss, whose parameters include the student's.
+            steps: Training steps of the run.
+
+        Returns:
+            The optimiser and its learning-rate scheduler.
         """
         raise NotImplementedError
 
     def fit(self, encoder: SentenceTransformer, context: FitContext) -> TrainingOutcome:
+        """See :meth:`Method.fit`."""
         self.context = context
         context = replace(context, text=self.dataset(context.text))
         own = type(self).optimiser is not TuningMethod.optimiser
@@ -95,11 +186,104 @@ class TuningMethod(Method):
             self.student(encoder),
             self.loss,
             context,
-            finished=self.finished if type(self).finished is not TuningMethod.finished else None,
+            deployable=self.finished if type(self).finished is not TuningMethod.finished else None,
             make_optimiser=self.optimiser if own else None,
         )
 
 
+class CalibratedMethod(Method):
+    """A method whose encoder ends in a linear map fitted on text, which ``selfguide calibrate`` can fit again.
+
+    The run folder keeps the statistics that the map is computed from, so that more text can be added exactly.
+    """
+
+    refits = True
+
+    @staticmethod
+    def without_map(encoder: SentenceTransformer) -> SentenceTransformer:
+        """Return the encoder without its last module, the map; the weights are shared."""
+        from sentence_transformers import SentenceTransformer
+
+        return SentenceTransformer(modules=list(encoder)[:-1], device=str(encoder.device)).eval()
+
+    @abstractmethod
+    def part_widths(self, width: int) -> tuple[int, ...]:
+        """Return the widths of the parts that an embedding of this width, before the map, is made of."""
+
+    @abstractmethod
+    def text_statistics(
+        self, encoder: SentenceTransformer, text: Iterable[list[str]], batch_size: int, reporter: Reporter
+    ) -> TextStatistics:
+        """Measure text for the map.
+
+        Args:
+            encoder: The finished encoder, map included.
+            text: Sentences in chunks; it may be a stream, so it is read once.
+            batch_size: Sentences a forward pass.
+            reporter: Shows progress.
+
+        Returns:
+            The statistics, which can be merged with those of other text.
+        """
+
+    @abstractmethod
+    def refit(
+        self,
+        encoder: SentenceTransformer,
+        statistics: TextStatistics,
+        reporter: Reporter,
+        chosen: Mapping[str, float],
+    ) -> LinearMap:
+        """Compute the map from the statistics.
+
+        Args:
+            encoder: The finished encoder.
+            statistics: Of all text that the map is to be fitted on.
+            reporter: Gets a warning where the text is small.
+            chosen: Options that dev pairs chose when the encoder was made.
+
+        Returns:
+            The linear map that replaces the encoder's last module.
+        """
+
+
+class LossFunction(TuningMethod):
+    """A loss given as a function of the model, trained on every sentence paired with itself.
+
+    Made by :func:`from_loss`; the pooling is the encoder's own.
+    """
+
+    make_loss: ClassVar[Callable[[Any], nn.Module]]
+
+    def dataset(self, text: Dataset) -> Dataset:
+        """See :meth:`TuningMethod.dataset`: columns ``anchor`` and ``positive``, the same sentence in both."""
+        return text.rename_column("sentence", "anchor").add_column("positive", text["sentence"][:])
+
+    def loss(self, student: SentenceTransformer) -> nn.Module:
+        """See :meth:`TuningMethod.loss`."""
+        loss = type(self).make_loss(student)
+        if not callable(getattr(loss, "forward", None)):
+            raise UsageError(
+                f"The method {self.name} must make a sentence-transformers loss of a model, but gave {type(loss).__name__}."
+            )
+        return loss
+
+
+def from_loss(make_loss: Callable[[Any], nn.Module], name: str | None = None) -> type[LossFunction]:
+    """Make a method from a function that makes a sentence-transformers loss from a model.
+
+    Args:
+        make_loss: Takes the ``SentenceTransformer``, returns the loss; a loss class does.
+        name: What to call the method; by default the function's own name.
+
+    Returns:
+        A :class:`TuningMethod` class.
+    """
+    called = name or getattr(make_loss, "__name__", type(make_loss).__name__).replace("<lambda>", "loss")
+    summary = f"the loss {called} on every sentence paired with itself"
+    return type(called, (LossFunction,), {"name": called, "summary": summary, "make_loss": staticmethod(make_loss)})
+
+
 def option_types(options: type[Any]) -> dict[str, Any]:
-    """The type of each option, resolved, so that the command line can turn words into values."""
+    """Return the type of each option, so that the command line can turn words into values."""
     return typing.get_type_hints(options)

@@ -58,6 +58,12 @@ class BagOfWordsOptions:
 class BagOfWords(Method):
     """``--method bow``."""
 
+    name = "bow"
+    family = "pooling"
+    summary = "bag of word pieces with random vectors, weighted by frequency: the floor"
+    reference = "Wieting and Kiela, ICLR 2019; Arora, Liang and Ma, ICLR 2017"
+    seeded = True
+    cost = "a static embedding lookup"
     Options = BagOfWordsOptions
     options: BagOfWordsOptions
 

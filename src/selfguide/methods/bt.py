@@ -188,6 +188,9 @@ class BackTranslationLoss(HeadedLoss):
 class BackTranslation(TuningMethod):
     """``--method bt``."""
 
+    name = "bt"
+    summary = "a sentence and its back-translation, from a file, two models or Apertium (NT-Xent, or CERT's queue)"
+    reference = "Fang and Xie, 2020; Kim, Yoo and Lee, ACL 2021"
     Options = BackTranslationOptions
     options: BackTranslationOptions
     defaults = TrainingSettings(batch_size=32, learning_rate=4e-5, max_length=64, weight_decay=1e-5)

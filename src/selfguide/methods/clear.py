@@ -233,6 +233,9 @@ class ClearLoss(HeadedLoss):
 class Clear(TuningMethod):
     """``--method clear``."""
 
+    name = "clear"
+    summary = "two rewritten copies (deletion, reordering, substitution) beside masked-language modelling (NT-Xent)"
+    reference = "Wu et al., 2020"
     Options = ClearOptions
     options: ClearOptions
     defaults = TrainingSettings(batch_size=64, learning_rate=3e-5, max_length=64)

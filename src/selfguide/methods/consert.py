@@ -35,6 +35,9 @@ __all__ = ["CITATION", "Consert", "ConsertLoss", "ConsertOptions"]
 class Consert(TuningMethod):
     """``--method consert``."""
 
+    name = "consert"
+    summary = "two copies changed at the embedding layer: tokens shuffled, dimensions cut (NT-Xent)"
+    reference = "Yan et al., ACL 2021"
     Options = ConsertOptions
     options: ConsertOptions
     defaults = TrainingSettings(batch_size=96, learning_rate=5e-7, max_length=64, epochs=10.0)

@@ -36,7 +36,7 @@ from selfguide.losses.nli import PairLoss
 from selfguide.methods.base import TuningMethod
 from selfguide.models.encoders import freeze_layer_zero, with_pooling
 from selfguide.training.settings import TrainingSettings
-from selfguide.training.stages import after_stage, earlier_stage
+from selfguide.training.stages import combine_stages, earlier_stage
 from selfguide.training.trainer import FitContext, TrainingOutcome, fine_tune
 
 if TYPE_CHECKING:
@@ -116,13 +116,17 @@ class JointUnsupOptions(SupUnsupOptions):
 class ConsertJoint(TuningMethod):
     """``--method consert-joint``; the run's text is not trained on."""
 
+    name = "consert-joint"
+    summary = "classification of labelled pairs, and consert's contrast on the same pairs"
+    reference = "Yan et al., ACL 2021"
+    needs_labels = True
     Options = JointOptions
     options: JointOptions
     defaults = TrainingSettings(batch_size=96, learning_rate=2e-5, max_length=64, epochs=1.0)
     citation = CITATION
 
     def check(self) -> None:
-        check_option(self.options.nli, self.entry.name)
+        check_option(self.options.nli, self.name)
 
     def dataset(self, text: Dataset) -> Dataset:
         return read_nli(self.options.nli, self.context.reporter)
@@ -151,13 +155,17 @@ class ConsertJoint(TuningMethod):
 class ConsertSupUnsup(TuningMethod):
     """``--method consert-sup-unsup``: labelled pairs first, the text afterwards."""
 
+    name = "consert-sup-unsup"
+    summary = "classification of labelled pairs, then consert on the text"
+    reference = "Yan et al., ACL 2021"
+    needs_labels = True
     Options = SupUnsupOptions
     options: SupUnsupOptions
     defaults = TrainingSettings(batch_size=96, learning_rate=5e-7, max_length=64, epochs=10.0)
     citation = CITATION
 
     def check(self) -> None:
-        check_option(self.options.nli, self.entry.name)
+        check_option(self.options.nli, self.name)
 
     def fit(self, encoder: SentenceTransformer, context: FitContext) -> TrainingOutcome:
         self.context = context
@@ -168,7 +176,7 @@ class ConsertSupUnsup(TuningMethod):
         on_pairs = replace(context, text=pairs, settings=settings)
         earlier = earlier_stage(student, self.supervised_loss, on_pairs, FIRST_STAGE, self.finished)
         context.reporter.note("Stage 'text':")
-        return after_stage(earlier, fine_tune(student, self.loss, context, finished=self.finished))
+        return combine_stages(earlier, fine_tune(student, self.loss, context, deployable=self.finished))
 
     def student(self, encoder: SentenceTransformer) -> SentenceTransformer:
         student = with_pooling(encoder, self.options.pooling)
@@ -190,6 +198,10 @@ class ConsertSupUnsup(TuningMethod):
 class ConsertJointUnsup(ConsertSupUnsup):
     """``--method consert-joint-unsup``: both losses on labelled pairs first, the text afterwards."""
 
+    name = "consert-joint-unsup"
+    summary = "as consert-joint, then consert on the text"
+    reference = "Yan et al., ACL 2021"
+    needs_labels = True
     Options = JointUnsupOptions
     options: JointUnsupOptions
 

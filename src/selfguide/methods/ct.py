@@ -189,6 +189,9 @@ class TensionInBatchLoss(_TwoEncoders):
 class ContrastiveTension(TuningMethod):
     """``--method ct``."""
 
+    name = "ct"
+    summary = "two encoders from one start agree about the same sentence, and about no other (Contrastive Tension)"
+    reference = "Carlsson et al., ICLR 2021"
     Options = TensionOptions
     options: TensionOptions
     defaults = TrainingSettings(batch_size=16, learning_rate=1e-5, max_length=75, gradient_clip=0.0, warmup=0.0)
@@ -215,6 +218,9 @@ class ContrastiveTension(TuningMethod):
 class ContrastiveTensionInBatch(TuningMethod):
     """``--method ct-in-batch``."""
 
+    name = "ct-in-batch"
+    summary = "as ct, with the whole batch as negatives and a learnt scale"
+    reference = "Carlsson et al., ICLR 2021; sentence-transformers"
     Options = InBatchOptions
     options: InBatchOptions
     defaults = TrainingSettings(batch_size=128, learning_rate=5e-5, max_length=75, weight_decay=0.01)

@@ -100,6 +100,13 @@ class FlowOptions:
 class FlowMethod(Method):
     """``--method flow``."""
 
+    name = "flow"
+    family = "calibration"
+    summary = "an invertible map, learned on the text, that makes the vectors Gaussian (BERT-flow)"
+    reference = "Li et al., EMNLP 2020"
+    seeded = True
+    trains = True
+    cost = "one forward pass and a small flow"
     Options = FlowOptions
     options: FlowOptions
     defaults = TrainingSettings(learning_rate=1e-3, batch_size=32, warmup=0.0, weight_decay=0.01)

@@ -47,16 +47,18 @@ from selfguide.calibration.weight_choice import best_weight, graded_pairs
 from selfguide.errors import UsageError
 from selfguide.losses.dropout_contrast import CITATION
 from selfguide.methods import registry
-from selfguide.methods.base import Method, option_types
+from selfguide.methods.base import CalibratedMethod, Method, option_types
 from selfguide.models.encoders import load_encoder
 from selfguide.options import require_types
 from selfguide.training.settings import TrainingSettings
 from selfguide.training.trainer import FitContext, TrainingOutcome
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator, Mapping
 
     from datasets import Dataset
+
+    from selfguide.progress import Reporter
 
 UNTUNED = "none"
 WHITEN = ("tokens", "sentences")
@@ -141,16 +143,25 @@ class FusedOptions:
         return joined_map(statistics.sentences, shares, self.dim, self.shrinkage, exponents, spreads)
 
 
-class Fused(Method):
+class Fused(CalibratedMethod):
     """``--method fused``."""
 
+    name = "fused"
+    family = "tuning"
+    summary = (
+        "two views in one vector: the tuned one and the frequency-weighted, whitened layer 0 (ours, not in the papers)"
+    )
+    reference = "builds on simcse, sif and whitening"
+    seeded = True
+    trains = True
+    cost = "one forward pass and a small matrix product"
     Options = FusedOptions
     options: FusedOptions
     defaults = TrainingSettings(batch_size=64, learning_rate=3e-5, max_length=128)
     citation = CITATION
 
-    def __init__(self, entry: registry.MethodEntry, options: dict[str, Any]) -> None:
-        super().__init__(entry, options)
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
         self.tuner = _tuner(self.options)
         if self.tuner is not None and self.options.tune not in _RECIPES:
             # Another method trains with its own settings. Only the length stays: both views see as much of a sentence.
@@ -192,6 +203,43 @@ class Fused(Method):
             best_score=None,  # it was that of the tuned vector alone; the run scores the vector that is handed out
         )
 
+    def part_widths(self, width: int) -> tuple[int, ...]:
+        """See :meth:`CalibratedMethod.part_widths`: the tuned embedding and the view of layer 0."""
+        return (width // 2, width // 2)
+
+    def text_statistics(
+        self, encoder: SentenceTransformer, text: Iterable[list[str]], batch_size: int, reporter: Reporter
+    ) -> TextStatistics:
+        """See :meth:`CalibratedMethod.text_statistics`."""
+        widths = self.part_widths(int(encoder[-1].in_features))
+        views = self.without_map(encoder)
+        if self.options.whiten != "tokens":
+            return TextStatistics(measure(views, text, widths, batch_size, reporter))
+        found = TextStatistics(Statistics.empty(widths), Statistics.empty(widths[1:]))
+        vocabulary = Vocabulary.of_encoder(encoder)
+        for chunk in text:
+            tokens, _ = measure_tokens(
+                encoder, self.options.view_layer, [chunk], batch_size, reporter, vocabulary, len(chunk)
+            )
+            vectors = measure(views, [chunk], widths, batch_size, reporter, total=len(chunk))
+            found = found.merge(TextStatistics(vectors, tokens))
+        return found
+
+    def refit(
+        self,
+        encoder: SentenceTransformer,
+        statistics: TextStatistics,
+        reporter: Reporter,
+        chosen: Mapping[str, float],
+    ) -> LinearMap:
+        """See :meth:`CalibratedMethod.refit`. The prior follows from the encoder, so the folder does not keep it."""
+        options, prior = self.options, None
+        if options.whiten == "tokens":
+            prior = options.prior(general_tokens(encoder, Vocabulary.of_encoder(encoder), options.view_layer))
+        warn_if_few(statistics, options.shrinkage, reporter, options.by_sentences, eked_out=prior is not None)
+        refuse_unknown_script(statistics.sentences, options.weight)
+        return options.mapping(statistics, prior, chosen.get("weight"))
+
     def _tokens(
         self, encoder: SentenceTransformer, context: FitContext, vocabulary: Vocabulary
     ) -> tuple[Statistics, TokenMeans]:
@@ -228,9 +276,9 @@ def _tuner(options: FusedOptions) -> Method | None:
         if options.tune_options:
             raise UsageError(f"tune none tunes nothing: leave tune_options={options.tune_options!r} out.")
         return None
-    entry, cls = registry.entry(options.tune), registry.method_class(options.tune)
-    own = {item.name for item in fields(cls.Options)} - set(entry.preset)
-    if entry.family != "tuning" or "freeze_layer_0" not in own:
+    cls = registry.method_class(options.tune)
+    own = {item.name for item in fields(cls.Options)} - set(cls.preset)
+    if cls.family != "tuning" or "freeze_layer_0" not in own:
         raise UsageError(
             f"The method {options.tune} cannot tune for fused: it cannot be told to leave layer 0 as it is (freeze_layer_0), "
             "which the second view is made of. Choose simcse, sg-opt, consert or mirror, or none to tune nothing."

@@ -97,6 +97,11 @@ class GloveOptions:
 class Glove(Method):
     """``--method glove``; the encoder it is given is ignored."""
 
+    name = "glove"
+    family = "pooling"
+    summary = "mean of word vectors from a file (GloVe, word2vec, fastText)"
+    reference = "Pennington, Socher and Manning, EMNLP 2014"
+    cost = "a static embedding lookup"
     Options = GloveOptions
     options: GloveOptions
     citation = CITATION

@@ -84,6 +84,11 @@ class InferSentOptions:
 class InferSent(TuningMethod):
     """``--method infersent``; the encoder it is given is ignored."""
 
+    name = "infersent"
+    summary = "an LSTM over word vectors from a file, trained to classify labelled pairs (InferSent)"
+    reference = "Conneau et al., EMNLP 2017"
+    needs_labels = True
+    cost = "one pass of a small LSTM"
     Options = InferSentOptions
     options: InferSentOptions
     defaults = TrainingSettings(batch_size=64, learning_rate=1e-3, epochs=5.0, gradient_clip=5.0)
@@ -92,7 +97,7 @@ class InferSent(TuningMethod):
     _vectors: WordVectors
 
     def check(self) -> None:
-        check_option(self.options.nli, self.entry.name)
+        check_option(self.options.nli, self.name)
         if self.options.vectors in (NO_FILE, ""):
             raise UsageError(
                 "The method infersent has no word vectors to read sentences with. Name a file of them with --vectors FILE, "

@@ -113,6 +113,10 @@ class MutualInformationLoss(nn.Module):
 class IsBert(TuningMethod):
     """``--method is-bert``."""
 
+    name = "is-bert"
+    summary = "mutual information between a sentence's vector and its phrases, through convolutions (IS-BERT)"
+    reference = "Zhang et al., EMNLP 2020"
+    cost = "one forward pass and three small convolutions"
     Options = IsBertOptions
     options: IsBertOptions
     defaults = TrainingSettings(batch_size=32, learning_rate=1e-5, weight_decay=0.01)

@@ -152,6 +152,9 @@ class MirrorLoss(HeadedLoss):
 class Mirror(TuningMethod):
     """``--method mirror``."""
 
+    name = "mirror"
+    summary = "a copy with a few characters masked, and dropout (Mirror-BERT; NT-Xent)"
+    reference = "Liu et al., EMNLP 2021"
     Options = MirrorOptions
     options: MirrorOptions
     defaults = TrainingSettings(batch_size=200, learning_rate=2e-5, max_length=50, weight_decay=0.01)

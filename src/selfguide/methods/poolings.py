@@ -46,6 +46,7 @@ class PoolingOptions:
 class PlainPooling(Method):
     """``--method cls``, ``mean``, ``max``, ``last2`` and ``first-last``; the text is not used."""
 
+    family = "pooling"
     Options = PoolingOptions
     options: PoolingOptions
 
@@ -53,3 +54,48 @@ class PlainPooling(Method):
         layer = None if self.options.layer == -1 else self.options.layer
         pooled = with_pooling(encoder, self.options.pooling, layer)
         return TrainingOutcome(load_encoder(pooled, max_length=context.settings.max_length).eval())
+
+
+class Cls(PlainPooling):
+    """``--method cls``."""
+
+    name = "cls"
+    summary = "the pre-trained encoder's [CLS] vector"
+    reference = "Devlin et al., NAACL 2019"
+    preset = {"pooling": "cls"}
+
+
+class Mean(PlainPooling):
+    """``--method mean``."""
+
+    name = "mean"
+    summary = "the mean of the pre-trained encoder's tokens"
+    reference = "Reimers and Gurevych, EMNLP 2019"
+    preset = {"pooling": "mean"}
+
+
+class Max(PlainPooling):
+    """``--method max``."""
+
+    name = "max"
+    summary = "the element-wise maximum of the pre-trained encoder's tokens"
+    reference = "Reimers and Gurevych, EMNLP 2019"
+    preset = {"pooling": "max"}
+
+
+class LastTwo(PlainPooling):
+    """``--method last2``."""
+
+    name = "last2"
+    summary = "the mean of the tokens of the last two layers"
+    reference = "Li et al., EMNLP 2020"
+    preset = {"pooling": "last2", "layer": -1}
+
+
+class FirstLast(PlainPooling):
+    """``--method first-last``."""
+
+    name = "first-last"
+    summary = "the mean of the tokens of the first and the last layer"
+    reference = "Su et al., 2021"
+    preset = {"pooling": "first-last", "layer": -1}

@@ -1,306 +1,286 @@
-"""What methods there are. Importing this imports no method and no torch, so that listing them is quick."""
+"""Which methods there are: those of this package, those that installed packages add, and those given by a caller.
+
+A method is referred to by a string, which ``run.json`` and comparisons keep:
+
+    sg-opt                     a method of this package
+    their-method               added by an installed package through the entry-point group ``selfguide.methods``
+    package.module:Class       a :class:`~selfguide.methods.base.Method`, or a function that makes a loss from a model
+
+Listing the package's own methods imports none of them and no torch: the metadata on each class are literals, which are
+read from the source. So a new method is one file in this folder.
+"""
 
 from __future__ import annotations
 
+import ast
 import difflib
-from collections.abc import Mapping
+import os
+import re
+import sys
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Literal
+from importlib.metadata import EntryPoint, entry_points
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from selfguide.errors import UsageError
 
 if TYPE_CHECKING:
     from selfguide.methods.base import Method
 
-Family = Literal["pooling", "calibration", "tuning"]
+GROUP = "selfguide.methods"
+"""Entry-point group through which installed packages add methods."""
+_PATH = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_<][\w.<>]*")
+_SHARED = ("base", "registry", "__init__")
 
 
 @dataclass(frozen=True)
-class MethodEntry:
-    """One line of the registry."""
+class MethodInfo:
+    """A method's metadata; see the attributes of :class:`~selfguide.methods.base.Method`."""
 
     name: str
-    family: Family
-    summary: str
-    implementation: str
-    """``module:Class`` inside :mod:`selfguide.methods`."""
-    needs_labels: bool = False
-    inference_cost: str = "one forward pass"
+    family: str = "pooling"
+    summary: str = ""
     reference: str = ""
+    needs_labels: bool = False
+    seeded: bool = False
+    trains: bool = False
+    cost: str = "one forward pass"
     preset: Mapping[str, Any] = field(default_factory=dict)
-    """Options that make this entry what it is; the user cannot change them."""
+    implementation: str = ""
+    """``module:Class``."""
+    refits: bool = False
+    """Whether ``selfguide calibrate`` can fit its map again."""
+    problem: str = ""
+    """Why a plug-in cannot be used; empty where it can."""
 
 
-_KIM = "Kim, Yoo and Lee, ACL 2021"
-_CARLSSON = "Carlsson et al., ICLR 2021"
-_YAN = "Yan et al., ACL 2021"
+# Bases whose attributes a method inherits, as far as they differ from MethodInfo's defaults.
+_BASES: dict[str, dict[str, Any]] = {
+    "Method": {},
+    "CalibratedMethod": {"refits": True},
+    "TuningMethod": {"family": "tuning", "seeded": True, "trains": True},
+}
+_METADATA = set(MethodInfo.__dataclass_fields__) - {"implementation", "problem"}
 
-_ARORA = "Arora, Liang and Ma, ICLR 2017"
-_LOOK_UP = "a table look-up"
-
-METHODS: tuple[MethodEntry, ...] = (
-    MethodEntry(
-        "bow",
-        "pooling",
-        "bag of word pieces with random vectors, weighted by frequency: the floor",
-        "bow:BagOfWords",
-        inference_cost=_LOOK_UP,
-        reference="Wieting and Kiela, ICLR 2019; " + _ARORA,
-    ),
-    MethodEntry(
-        "glove",
-        "pooling",
-        "mean of word vectors from a file (GloVe, word2vec, fastText)",
-        "glove:Glove",
-        inference_cost=_LOOK_UP,
-        reference="Pennington, Socher and Manning, EMNLP 2014",
-    ),
-    MethodEntry(
-        "cls",
-        "pooling",
-        "the pre-trained encoder's [CLS] vector",
-        "poolings:PlainPooling",
-        reference="Devlin et al., NAACL 2019",
-        preset={"pooling": "cls"},
-    ),
-    MethodEntry(
-        "mean",
-        "pooling",
-        "the mean of the pre-trained encoder's tokens",
-        "poolings:PlainPooling",
-        reference="Reimers and Gurevych, EMNLP 2019",
-        preset={"pooling": "mean"},
-    ),
-    MethodEntry(
-        "max",
-        "pooling",
-        "the maximum of the pre-trained encoder's tokens, number by number",
-        "poolings:PlainPooling",
-        reference="Reimers and Gurevych, EMNLP 2019",
-        preset={"pooling": "max"},
-    ),
-    MethodEntry(
-        "last2",
-        "pooling",
-        "the mean of the tokens of the last two layers",
-        "poolings:PlainPooling",
-        reference="Li et al., EMNLP 2020",
-        preset={"pooling": "last2", "layer": -1},
-    ),
-    MethodEntry(
-        "first-last",
-        "pooling",
-        "the mean of the tokens of the first and the last layer",
-        "poolings:PlainPooling",
-        reference="Su et al., 2021",
-        preset={"pooling": "first-last", "layer": -1},
-    ),
-    MethodEntry(
-        "wk",
-        "pooling",
-        "layers and tokens weighted by how a token's vector changes through the layers (SBERT-WK)",
-        "wk:WK",
-        inference_cost="one forward pass and a QR for every token",
-        reference="Wang and Kuo, TASLP 2020",
-    ),
-    MethodEntry(
-        "sif",
-        "calibration",
-        "frequency-weighted mean of a layer's tokens, whitened on the text",
-        "sif:Sif",
-        inference_cost="one forward pass and a small matrix product",
-        reference=_ARORA,
-    ),
-    MethodEntry(
-        "whitening",
-        "calibration",
-        "vectors centred and with the identity as covariance, by the text's statistics",
-        "whitening:Whitening",
-        inference_cost="one forward pass and a small matrix product",
-        reference="Su et al., 2021",
-    ),
-    MethodEntry(
-        "flow",
-        "calibration",
-        "an invertible map, learned on the text, that makes the vectors Gaussian (BERT-flow)",
-        "flow:FlowMethod",
-        inference_cost="one forward pass and a small flow",
-        reference="Li et al., EMNLP 2020",
-    ),
-    MethodEntry(
-        "sg-opt",
-        "tuning",
-        "self-guidance with the optimised objective: every layer's view is a positive (L_opt3)",
-        "self_guided:SelfGuided",
-        reference=_KIM,
-        preset={"objective": "sg-opt"},
-    ),
-    MethodEntry(
-        "sg",
-        "tuning",
-        "self-guidance with NT-Xent over embeddings and one random view each (L_base)",
-        "self_guided:SelfGuided",
-        reference=_KIM,
-        preset={"objective": "sg"},
-    ),
-    MethodEntry(
-        "opt1",
-        "tuning",
-        "as sg, with the embeddings alone as anchors (L_opt1; a step of the paper's ablation)",
-        "self_guided:SelfGuided",
-        reference=_KIM,
-        preset={"objective": "opt1"},
-    ),
-    MethodEntry(
-        "opt2",
-        "tuning",
-        "as opt1, without repulsion between embeddings (L_opt2; a step of the paper's ablation)",
-        "self_guided:SelfGuided",
-        reference=_KIM,
-        preset={"objective": "opt2"},
-    ),
-    MethodEntry(
-        "simcse",
-        "tuning",
-        "the same sentence twice through dropout (contrast over the batch)",
-        "simcse:SimCSE",
-        reference="Gao, Yao and Chen, EMNLP 2021",
-    ),
-    MethodEntry(
-        "consert",
-        "tuning",
-        "two copies changed at the embedding layer: tokens shuffled, dimensions cut (NT-Xent)",
-        "consert:Consert",
-        reference=_YAN,
-    ),
-    MethodEntry(
-        "mirror",
-        "tuning",
-        "a copy with a few characters masked, and dropout (Mirror-BERT; NT-Xent)",
-        "mirror:Mirror",
-        reference="Liu et al., EMNLP 2021",
-    ),
-    MethodEntry(
-        "clear",
-        "tuning",
-        "two rewritten copies (deletion, reordering, substitution) beside masked-language modelling (NT-Xent)",
-        "clear:Clear",
-        reference="Wu et al., 2020",
-    ),
-    MethodEntry(
-        "ct",
-        "tuning",
-        "two encoders from one start agree about the same sentence, and about no other (Contrastive Tension)",
-        "ct:ContrastiveTension",
-        reference=_CARLSSON,
-    ),
-    MethodEntry(
-        "ct-in-batch",
-        "tuning",
-        "as ct, with the whole batch as negatives and a learnt scale",
-        "ct:ContrastiveTensionInBatch",
-        reference=_CARLSSON + "; sentence-transformers",
-    ),
-    MethodEntry(
-        "is-bert",
-        "tuning",
-        "mutual information between a sentence's vector and its phrases, through convolutions (IS-BERT)",
-        "is_bert:IsBert",
-        inference_cost="one forward pass and three small convolutions",
-        reference="Zhang et al., EMNLP 2020",
-    ),
-    MethodEntry(
-        "tsdae",
-        "tuning",
-        "a decoder writes the sentence again from the vector of a damaged copy",
-        "tsdae:Tsdae",
-        reference="Wang, Reimers and Gurevych, Findings of EMNLP 2021",
-    ),
-    MethodEntry(
-        "fused",
-        "tuning",
-        "two views in one vector: the tuned one and the frequency-weighted, whitened embedding layer (ours, not in the papers)",
-        "fused:Fused",
-        inference_cost="one forward pass and a small matrix product",
-        reference="builds on simcse, sif and whitening",
-    ),
-    MethodEntry(
-        "bt",
-        "tuning",
-        "a sentence and its back-translation, from a file, two models or Apertium (NT-Xent, or CERT's queue)",
-        "bt:BackTranslation",
-        reference="Fang and Xie, 2020; " + _KIM,
-    ),
-    MethodEntry(
-        "sg-opt+bt",
-        "tuning",
-        "sg-opt with the sentence's back-translation as a further positive",
-        "sg_opt_bt:SelfGuidedTranslation",
-        reference=_KIM,
-        preset={"objective": "sg-opt"},
-    ),
-    MethodEntry(
-        "sbert-nli",
-        "tuning",
-        "classification of labelled pairs: entailment, neutral or contradiction (SBERT)",
-        "sbert_nli:SbertNli",
-        needs_labels=True,
-        reference="Reimers and Gurevych, EMNLP 2019",
-    ),
-    MethodEntry(
-        "consert-joint",
-        "tuning",
-        "classification of labelled pairs, and consert's contrast on the same pairs",
-        "consert_supervised:ConsertJoint",
-        needs_labels=True,
-        reference=_YAN,
-    ),
-    MethodEntry(
-        "consert-sup-unsup",
-        "tuning",
-        "classification of labelled pairs, then consert on the text",
-        "consert_supervised:ConsertSupUnsup",
-        needs_labels=True,
-        reference=_YAN,
-    ),
-    MethodEntry(
-        "consert-joint-unsup",
-        "tuning",
-        "as consert-joint, then consert on the text",
-        "consert_supervised:ConsertJointUnsup",
-        needs_labels=True,
-        reference=_YAN,
-    ),
-    MethodEntry(
-        "infersent",
-        "tuning",
-        "an LSTM over word vectors from a file, trained to classify labelled pairs (InferSent)",
-        "infersent:InferSent",
-        needs_labels=True,
-        inference_cost="one pass of a small LSTM",
-        reference="Conneau et al., EMNLP 2017",
-    ),
-)
+# Classes given by a caller in this process, by their reference.
+_given: dict[str, type[Method]] = {}
 
 
-def entry(name: str) -> MethodEntry:
-    """The registry's line for a method's name."""
-    for candidate in METHODS:
-        if candidate.name == name:
+@cache
+def builtin_methods() -> tuple[MethodInfo, ...]:
+    """Return the metadata of the package's own methods, by name, without importing them."""
+    found: list[MethodInfo] = []
+    for path in sorted(Path(__file__).parent.glob("*.py")):
+        if path.stem not in _SHARED:
+            found += _read(path)
+    return tuple(sorted(found, key=lambda info: info.name))
+
+
+def _read(path: Path) -> list[MethodInfo]:
+    """Read the metadata of the methods in a file: class attributes that are literals, inherited within the file."""
+    classes: dict[str, dict[str, Any]] = dict(_BASES)
+    found = []
+    for node in ast.parse(path.read_text(encoding="utf-8")).body:
+        if not isinstance(node, ast.ClassDef):
+            continue
+        bases = [base.id for base in node.bases if isinstance(base, ast.Name) and base.id in classes]
+        if not bases:
+            continue
+        own: dict[str, Any] = {}
+        for item in node.body:
+            match item:
+                case ast.Assign(targets=[ast.Name(id=name)], value=value) if name in _METADATA:
+                    own[name] = ast.literal_eval(value)
+        inherited = {key: value for base in reversed(bases) for key, value in classes[base].items() if key != "name"}
+        classes[node.name] = inherited | own
+        if "name" in own:
+            found.append(MethodInfo(**classes[node.name], implementation=f"{GROUP}.{path.stem}:{node.name}"))
+    return found
+
+
+def plugins() -> tuple[MethodInfo, ...]:
+    """Return the metadata of the methods that installed packages add.
+
+    Returns:
+        One entry for each plug-in. One that cannot be imported has a ``problem``, a sentence, and is listed all the same.
+    """
+    found = []
+    for point in sorted(entry_points(group=GROUP), key=lambda point: point.name):
+        try:
+            found.append(_info(_load_plugin(point), point.name))
+        except UsageError as error:
+            found.append(MethodInfo(point.name, implementation=point.value, problem=str(error)))
+    return tuple(found)
+
+
+def names() -> set[str]:
+    """Return the names of all methods, plug-ins included; nothing is imported."""
+    return {candidate.name for candidate in builtin_methods()} | {point.name for point in entry_points(group=GROUP)}
+
+
+def info(reference: str) -> MethodInfo:
+    """Return a method's metadata.
+
+    Args:
+        reference: A name, or ``package.module:Class``.
+
+    Returns:
+        The metadata; a method of this package is not imported for it.
+
+    Raises:
+        UsageError: There is no such method, or a plug-in cannot be imported.
+    """
+    for candidate in builtin_methods():
+        if candidate.name == reference:
             return candidate
-    names = [candidate.name for candidate in METHODS]
-    close = difflib.get_close_matches(name, names, n=1)
+    return _info(method_class(reference), reference)
+
+
+def describe(reference: str) -> MethodInfo:
+    """Return a method's metadata for display; a method that is not installed here has its reference as name and no more."""
+    try:
+        return info(reference)
+    except UsageError:
+        return MethodInfo(reference, "tuning", "a method that is not installed here", seeded=True, trains=True)
+
+
+def method_class(reference: str) -> type[Method]:
+    """Import the class of a method.
+
+    Args:
+        reference: A name, or ``package.module:Class``.
+
+    Returns:
+        The class.
+
+    Raises:
+        UsageError: There is no such method, or it cannot be imported.
+    """
+    if reference in _given:
+        return _given[reference]
+    for candidate in builtin_methods():
+        if candidate.name == reference:
+            module, _, attribute = candidate.implementation.partition(":")
+            return getattr(import_module(module), attribute)
+    for point in entry_points(group=GROUP):
+        if point.name == reference:
+            return _load_plugin(point)
+    if is_path(reference):
+        return _import(reference)
+    raise UsageError(_unknown(reference))
+
+
+def make(reference: str, options: Mapping[str, Any] | None = None) -> Method:
+    """Make a method with its options checked.
+
+    Args:
+        reference: A name, or ``package.module:Class``.
+        options: Values of its options.
+
+    Returns:
+        The method.
+
+    Raises:
+        UsageError: There is no such method or option, or a value is not allowed.
+    """
+    return method_class(reference)(**dict(options or {}))
+
+
+def reference_of(method: str | type[Method] | Method | Callable[[Any], Any]) -> tuple[str, dict[str, Any]]:
+    """Turn what a caller gives as a method into a reference and options.
+
+    Args:
+        method: A reference, a :class:`~selfguide.methods.base.Method` class or instance, or a function (a loss class, say)
+            that makes a sentence-transformers loss from a model.
+
+    Returns:
+        The reference, which this process resolves to what was given, and the instance's options.
+
+    Raises:
+        UsageError: It is none of these.
+    """
+    if isinstance(method, str):
+        return method, {}
+    from selfguide.methods.base import Method
+
+    options = method.describe_options() if isinstance(method, Method) else {}
+    given = type(method) if isinstance(method, Method) else method
+    if isinstance(given, type) and issubclass(given, Method):
+        for candidate in builtin_methods():
+            if candidate.implementation == f"{given.__module__}:{given.__qualname__}":
+                return candidate.name, options
+    elif not callable(given):
+        raise UsageError(
+            f"A method is a name, a Method class or instance, or a function that makes a loss; {given!r} is none of them."
+        )
+    named = given if hasattr(given, "__qualname__") else type(given)
+    reference = f"{named.__module__}:{named.__qualname__}"
+    _given[reference] = _as_method(given, reference)
+    return reference, options
+
+
+def is_path(reference: str) -> bool:
+    """Return whether a reference has the form ``package.module:Class``."""
+    return _PATH.fullmatch(reference) is not None
+
+
+def is_portable(reference: str) -> bool:
+    """Return whether another process can resolve the reference; one of ``__main__`` or of a function's inside cannot."""
+    return not (reference in _given and (reference.startswith("__main__:") or "<" in reference))
+
+
+def _info(cls: type[Method], name: str) -> MethodInfo:
+    values = {key: getattr(cls, key) for key in _METADATA}
+    shown = cls.name if is_path(name) else name
+    return MethodInfo(**{**values, "name": shown}, implementation=f"{cls.__module__}:{cls.__qualname__}")
+
+
+def _load_plugin(point: EntryPoint) -> type[Method]:
+    package = point.dist.name if point.dist is not None else point.value
+    try:
+        return _as_method(point.load(), point.name)
+    except UsageError:
+        raise
+    except Exception as error:
+        reason = " ".join(str(error).split()) or type(error).__name__
+        raise UsageError(
+            f"The method {point.name!r} of the package {package} cannot be imported ({point.value}): {reason}. "
+            f"Update or uninstall {package}."
+        ) from None
+
+
+def _import(reference: str) -> type[Method]:
+    module, _, attribute = reference.partition(":")
+    if os.getcwd() not in sys.path:
+        sys.path.append(os.getcwd())  # as `python -m` does, so that a file beside the text can be named
+    try:
+        found: Any = import_module(module)
+        for part in attribute.split("."):
+            found = getattr(found, part)
+    except Exception as error:
+        reason = " ".join(str(error).split()) or type(error).__name__
+        raise UsageError(
+            f"The method {reference} cannot be imported: {reason}. Write package.module:Class, of an installed package or of "
+            "a file in this folder; what was given in Python must be passed again."
+        ) from None
+    return _as_method(found, reference)
+
+
+def _as_method(found: Any, reference: str) -> type[Method]:
+    from selfguide.methods.base import Method, from_loss
+
+    if isinstance(found, type) and issubclass(found, Method):
+        return found
+    if not callable(found):
+        raise UsageError(f"{reference} is neither a Method class nor a function that makes a loss from a model.")
+    return from_loss(found)
+
+
+def _unknown(name: str) -> str:
+    known = sorted(names())
+    close = difflib.get_close_matches(name, known, n=1)
     hint = f" Did you mean {close[0]!r}?" if close else ""
-    raise UsageError(f"There is no method {name!r}.{hint} `selfguide methods` lists them: {', '.join(names)}.")
-
-
-def method_class(name: str) -> type[Method]:
-    """The class that implements a method (imports it)."""
-    module, _, attribute = entry(name).implementation.partition(":")
-    return getattr(import_module(f"selfguide.methods.{module}"), attribute)
-
-
-def make(name: str, options: Mapping[str, Any] | None = None) -> Method:
-    """A method with its options checked: unknown ones are refused by name."""
-    return method_class(name)(entry(name), dict(options or {}))
+    return f"There is no method {name!r}.{hint} `selfguide methods` lists them: {', '.join(known)}."

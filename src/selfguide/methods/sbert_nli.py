@@ -61,13 +61,17 @@ class SbertNliOptions:
 class SbertNli(TuningMethod):
     """``--method sbert-nli``."""
 
+    name = "sbert-nli"
+    summary = "classification of labelled pairs: entailment, neutral or contradiction (SBERT)"
+    reference = "Reimers and Gurevych, EMNLP 2019"
+    needs_labels = True
     Options = SbertNliOptions
     options: SbertNliOptions
     defaults = TrainingSettings(batch_size=16, learning_rate=2e-5, warmup=0.1, epochs=1.0, max_length=128)
     citation = CITATION
 
     def check(self) -> None:
-        check_option(self.options.nli, self.entry.name)
+        check_option(self.options.nli, self.name)
 
     def dataset(self, text: Dataset) -> Dataset:
         return read_nli(self.options.nli, self.context.reporter)

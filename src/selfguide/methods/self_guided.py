@@ -49,3 +49,39 @@ class SelfGuided(TuningMethod):
 
     def loss(self, student: SentenceTransformer) -> SelfGuidedLoss:
         return SelfGuidedLoss(student, **loss_settings(self.options))
+
+
+class SgOpt(SelfGuided):
+    """``--method sg-opt``."""
+
+    name = "sg-opt"
+    summary = "self-guidance with the optimised objective: every layer's view is a positive (L_opt3)"
+    reference = "Kim, Yoo and Lee, ACL 2021"
+    preset = {"objective": "sg-opt"}
+
+
+class Sg(SelfGuided):
+    """``--method sg``."""
+
+    name = "sg"
+    summary = "self-guidance with NT-Xent over embeddings and one random view each (L_base)"
+    reference = "Kim, Yoo and Lee, ACL 2021"
+    preset = {"objective": "sg"}
+
+
+class Opt1(SelfGuided):
+    """``--method opt1``."""
+
+    name = "opt1"
+    summary = "as sg, with the embeddings alone as anchors (L_opt1; a step of the paper's ablation)"
+    reference = "Kim, Yoo and Lee, ACL 2021"
+    preset = {"objective": "opt1"}
+
+
+class Opt2(SelfGuided):
+    """``--method opt2``."""
+
+    name = "opt2"
+    summary = "as opt1, without repulsion between embeddings (L_opt2; a step of the paper's ablation)"
+    reference = "Kim, Yoo and Lee, ACL 2021"
+    preset = {"objective": "opt2"}

@@ -103,6 +103,10 @@ class SelfGuidedTranslationLoss(SelfGuidedLoss):
 class SelfGuidedTranslation(TuningMethod):
     """``--method sg-opt+bt``."""
 
+    name = "sg-opt+bt"
+    summary = "sg-opt with the sentence's back-translation as a further positive"
+    reference = "Kim, Yoo and Lee, ACL 2021"
+    preset = {"objective": "sg-opt"}
     Options = SelfGuidedTranslationOptions
     options: SelfGuidedTranslationOptions
     citation = CITATION

@@ -74,6 +74,11 @@ class SifOptions:
 class Sif(Method):
     """``--method sif``."""
 
+    name = "sif"
+    family = "calibration"
+    summary = "frequency-weighted mean of a layer's tokens, whitened on the text"
+    reference = "Arora, Liang and Ma, ICLR 2017"
+    cost = "one forward pass and a small matrix product"
     Options = SifOptions
     options: SifOptions
     citation = CITATION

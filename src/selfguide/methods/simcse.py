@@ -65,6 +65,9 @@ class SimCSEOptions:
 class SimCSE(TuningMethod):
     """``--method simcse``."""
 
+    name = "simcse"
+    summary = "the same sentence twice through dropout (contrast over the batch)"
+    reference = "Gao, Yao and Chen, EMNLP 2021"
     Options = SimCSEOptions
     options: SimCSEOptions
     defaults = TrainingSettings(batch_size=64, learning_rate=3e-5, max_length=32)

@@ -142,6 +142,9 @@ class DenoisingLoss(HeadedLoss):
 class Tsdae(TuningMethod):
     """``--method tsdae``."""
 
+    name = "tsdae"
+    summary = "a decoder writes the sentence again from the vector of a damaged copy"
+    reference = "Wang, Reimers and Gurevych, Findings of EMNLP 2021"
     Options = TsdaeOptions
     options: TsdaeOptions
     defaults = TrainingSettings(batch_size=8, learning_rate=3e-5, warmup=0.0)

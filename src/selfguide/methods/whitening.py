@@ -24,15 +24,20 @@ from typing import TYPE_CHECKING
 
 from sentence_transformers import SentenceTransformer
 
-from selfguide.calibration.statistics import check_shrinkage, fit_moments, whitening_map
+from selfguide.calibration.parted_statistics import TextStatistics, measure, warn_if_few
+from selfguide.calibration.statistics import LinearMap, check_shrinkage, fit_moments, whitening_map
 from selfguide.errors import UsageError
-from selfguide.methods.base import Method
+from selfguide.methods.base import CalibratedMethod
 from selfguide.models.encoders import POOLINGS, load_encoder, with_pooling
 from selfguide.options import require_types
 from selfguide.training.trainer import FitContext, TrainingOutcome
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
     from torch import nn
+
+    from selfguide.progress import Reporter
 
 KEEP = "keep"
 
@@ -73,9 +78,14 @@ class WhiteningOptions:
         check_shrinkage(self.shrinkage)
 
 
-class Whitening(Method):
+class Whitening(CalibratedMethod):
     """``--method whitening``."""
 
+    name = "whitening"
+    family = "calibration"
+    summary = "vectors centred and with the identity as covariance, by the text's statistics"
+    reference = "Su et al., 2021"
+    cost = "one forward pass and a small matrix product"
     Options = WhiteningOptions
     options: WhiteningOptions
     citation = CITATION
@@ -92,6 +102,29 @@ class Whitening(Method):
         whitened = SentenceTransformer(modules=modules, device=str(pooled.device)).eval()
         seconds = time.monotonic() - started
         return TrainingOutcome(whitened, seconds=seconds, sentences_per_second=len(context.text) / max(seconds, 1e-9))
+
+    def part_widths(self, width: int) -> tuple[int, ...]:
+        """See :meth:`CalibratedMethod.part_widths`: one part."""
+        return (width,)
+
+    def text_statistics(
+        self, encoder: SentenceTransformer, text: Iterable[list[str]], batch_size: int, reporter: Reporter
+    ) -> TextStatistics:
+        """See :meth:`CalibratedMethod.text_statistics`."""
+        widths = self.part_widths(int(encoder[-1].in_features))
+        return TextStatistics(measure(self.without_map(encoder), text, widths, batch_size, reporter))
+
+    def refit(
+        self,
+        encoder: SentenceTransformer,
+        statistics: TextStatistics,
+        reporter: Reporter,
+        chosen: Mapping[str, float],
+    ) -> LinearMap:
+        """See :meth:`CalibratedMethod.refit`."""
+        options, of_text = self.options, statistics.sentences
+        warn_if_few(statistics, options.shrinkage, reporter, by_sentences=True, eked_out=False)
+        return whitening_map(of_text.moments, options.k, of_text.shrinkage(0, options.shrinkage), options.exponent)
 
     def _pooled(self, encoder: SentenceTransformer) -> SentenceTransformer:
         if self.options.pooling == KEEP:

@@ -68,6 +68,11 @@ class WKOptions:
 class WK(Method):
     """``--method wk``; the text is not used."""
 
+    name = "wk"
+    family = "pooling"
+    summary = "layers and tokens weighted by how a token's vector changes through the layers (SBERT-WK)"
+    reference = "Wang and Kuo, TASLP 2020"
+    cost = "one forward pass and a QR for every token"
     Options = WKOptions
     options: WKOptions
     citation = CITATION

@@ -55,7 +55,7 @@ def run_page(run: dict[str, Any], evidence: RunEvidence | None = None) -> str:
 def _lead(run: dict[str, Any]) -> str:
     config = run["config"]
     try:
-        method = registry.entry(config["method"])
+        method = registry.describe(config["method"])
     except UsageError:  # of another version
         told = f"The method {config['method']}"
     else:

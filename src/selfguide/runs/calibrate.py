@@ -15,22 +15,18 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from selfguide.calibration.frequencies import Vocabulary
-from selfguide.calibration.parted_statistics import STATISTICS_FILE, Statistics, TextStatistics, measure, warn_if_few
-from selfguide.calibration.statistics import whitening_map
+from selfguide.calibration.parted_statistics import STATISTICS_FILE, TextStatistics
 from selfguide.data import Sentences, TextOptions, open_text
 from selfguide.errors import SelfguideError, UsageError
+from selfguide.files import replace_folder
 from selfguide.methods import registry
+from selfguide.methods.base import CalibratedMethod
+from selfguide.models.encoders import load_encoder
 from selfguide.progress import Reporter
 from selfguide.training.configuration import RUN_FILE
 
 if TYPE_CHECKING:
-    from sentence_transformers import SentenceTransformer
-
     from selfguide.calibration.statistics import LinearMap
-    from selfguide.methods.base import Method
-
-CAN_BE_CALIBRATED = ("fused", "whitening")
 
 
 def calibrate(
@@ -56,28 +52,21 @@ def calibrate(
     Returns the folder that was made. The encoder's weights and token weights stay as they are; only the map at its end, the
     last module, is fitted again. With the same token weights, fitting on A and adding B is fitting on A and B at once.
     """
-    from selfguide.files import replace_folder
-    from selfguide.models.encoders import load_encoder
-
     source, reporter = Path(folder), reporter or Reporter(quiet=True)
     target = _target(source, output, overwrite)
     record = _record(source)
-    method = registry.make(record["config"]["method"], record["config"].get("options"))
+    method = _method(source, record)
     encoder = load_encoder(source, device=device).eval()
     if len(encoder) < 2 or not hasattr(encoder[-1], "in_features"):
         raise SelfguideError(f"The encoder in {source} does not end in a calibration; the folder is damaged.")
-    width = int(encoder[-1].in_features)
-    widths = (width // 2, width // 2) if method.entry.name == "fused" else (width,)
-    before = None if fresh else _kept(source, widths)
+    before = None if fresh else _kept(source, method.part_widths(int(encoder[-1].in_features)))
     sentences = open_text(text, text_options or TextOptions())
-    added = _measured(method, encoder, sentences, widths, batch_size, reporter)
+    added = method.text_statistics(encoder, _batched(sentences), batch_size, reporter)
     count = added.sentences.count
     if count == 0 or count + (before.sentences.count if before else 0) < 2:
         raise SelfguideError(f"There is too little to calibrate on: {sentences.summary.describe()}.")
     statistics = before.merge(added) if before else added
-    by_sentences, prior = getattr(method.options, "by_sentences", True), _prior(method, encoder)
-    warn_if_few(statistics, method.options.shrinkage, reporter, by_sentences, eked_out=prior is not None)
-    mapping = _mapping(method, statistics, prior, record.get("chosen", {}).get("weight"))
+    mapping = method.refit(encoder, statistics, reporter, record.get("chosen", {}))
     record.setdefault("calibrations", []).append(
         {
             "text": sentences.summary.as_dict() | {"fingerprint": sentences.summary.fingerprint},
@@ -112,45 +101,27 @@ def _target(source: Path, output: str | Path | None, overwrite: bool) -> Path:
 
 
 def _record(source: Path) -> dict[str, Any]:
-    """The folder's run.json, if it is of a method whose calibration can be fitted again."""
-    can = " and ".join(CAN_BE_CALIBRATED)
+    """Read the folder's run.json."""
     try:
         record = json.loads((source / RUN_FILE).read_text(encoding="utf-8"))
-        method = record["config"]["method"]
+        record["config"]["method"]
     except FileNotFoundError:
         raise SelfguideError(
-            f"{source} holds no {RUN_FILE}: only folders that selfguide made ({can}) can be calibrated."
+            f"{source} holds no {RUN_FILE}: only folders that selfguide made can be calibrated."
         ) from None
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise SelfguideError(f"{source / RUN_FILE} cannot be read as a run's record: {error}.") from None
-    if method not in CAN_BE_CALIBRATED:
-        raise UsageError(f"{source} was made by the method {method}; only folders of {can} can be calibrated.")
     return dict(record)
 
 
-def _measured(
-    method: Method,
-    encoder: SentenceTransformer,
-    text: Sentences,
-    widths: tuple[int, ...],
-    batch_size: int,
-    reporter: Reporter,
-) -> TextStatistics:
-    """What the new text adds. Its vectors come from all modules but the last; a fused folder reads its tokens besides."""
-    from selfguide.calibration.token_statistics import measure_tokens
-
-    views = _without_last(encoder)
-    if getattr(method.options, "whiten", "") != "tokens":
-        return TextStatistics(measure(views, _batched(text), widths, batch_size, reporter))
-    found = TextStatistics(Statistics.empty(widths), Statistics.empty(widths[1:]))
-    vocabulary = Vocabulary.of_encoder(encoder)
-    for batch in _batched(text):  # the text may be a stream: it is read once
-        tokens, _ = measure_tokens(
-            encoder, method.options.view_layer, [batch], batch_size, reporter, vocabulary, len(batch)
-        )
-        vectors = measure(views, [batch], widths, batch_size, reporter, total=len(batch))
-        found = found.merge(TextStatistics(vectors, tokens))
-    return found
+def _method(source: Path, record: dict[str, Any]) -> CalibratedMethod:
+    """Make the method that the folder was made with, if its calibration can be fitted again."""
+    name = record["config"]["method"]
+    method = registry.make(name, record["config"].get("options"))
+    if not isinstance(method, CalibratedMethod):
+        can = " and ".join(info.name for info in registry.builtin_methods() if info.refits)
+        raise UsageError(f"{source} was made by the method {name}; only folders of {can} can be calibrated.")
+    return method
 
 
 def _kept(source: Path, widths: tuple[int, ...]) -> TextStatistics:
@@ -165,37 +136,6 @@ def _kept(source: Path, widths: tuple[int, ...]) -> TextStatistics:
     if statistics.sentences.widths != widths:
         raise SelfguideError(f"{path} belongs to another encoder; --fresh fits the folder on the new text alone.")
     return statistics
-
-
-def _without_last(encoder: SentenceTransformer) -> SentenceTransformer:
-    from sentence_transformers import SentenceTransformer
-
-    return SentenceTransformer(modules=list(encoder)[:-1], device=str(encoder.device)).eval()
-
-
-def _prior(method: Method, encoder: SentenceTransformer) -> Statistics | None:
-    """What a small text is eked out with. It follows from the encoder, so that it is not kept in the folder."""
-    from selfguide.calibration.general_tokens import general_tokens
-
-    if getattr(method.options, "whiten", "") != "tokens":
-        return None
-    found: Statistics | None = method.options.prior(
-        general_tokens(encoder, Vocabulary.of_encoder(encoder), method.options.view_layer)
-    )
-    return found
-
-
-def _mapping(method: Method, statistics: TextStatistics, prior: Statistics | None, weight: float | None) -> LinearMap:
-    """The map, by the options that the folder was made with; ``weight``: what dev pairs chose then."""
-    from selfguide.calibration.fused_modules import refuse_unknown_script
-
-    options: Any = method.options
-    if method.entry.name == "fused":
-        refuse_unknown_script(statistics.sentences, options.weight)
-        mapping: LinearMap = options.mapping(statistics, prior, weight)
-        return mapping
-    of_text = statistics.sentences
-    return whitening_map(of_text.moments, options.k, of_text.shrinkage(0, options.shrinkage), options.exponent)
 
 
 def _rewrite(

@@ -23,11 +23,11 @@ _WHAT_WAS_DONE = {
 def model_card(record: RunRecord, encoder: SentenceTransformer) -> str:
     """README.md of the finished folder: what it is, how to use it, how it was made, what it scored, whom to cite."""
     config = record.config
-    method = registry.entry(config.method)
+    method = registry.describe(config.method)
     sections = [
         _front_matter(),
-        f"# A sentence encoder made by selfguide ({config.method})",
-        f"`{config.encoder}` {_WHAT_WAS_DONE[method.family]} **{config.method}**: {method.summary}. "
+        f"# A sentence encoder made by selfguide ({method.name})",
+        f"`{config.encoder}` {_WHAT_WAS_DONE[method.family]} **{method.name}**: {method.summary}. "
         f"It maps a sentence to {encoder.get_embedding_dimension()} numbers; compare them by cosine.",
         _usage(is_stock(encoder)),
         _recipe(record, encoder),

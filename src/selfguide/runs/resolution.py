@@ -1,25 +1,40 @@
-"""A run's configuration with every default written out."""
+"""From a configuration to the method it names, with every default written out."""
 
 from __future__ import annotations
 
 from dataclasses import asdict, fields, replace
+from typing import TYPE_CHECKING
 
 from selfguide.data import TextOptions
 from selfguide.errors import UsageError
 from selfguide.methods import registry
 from selfguide.training.configuration import RunConfig
 
+if TYPE_CHECKING:
+    from selfguide.methods.base import Method
 
-def resolved(config: RunConfig) -> RunConfig:
-    """Write out every default, so that a run can be repeated after a default has changed."""
+
+def resolve(config: RunConfig) -> tuple[RunConfig, Method]:
+    """Make the method and write out every default, so that a run can be repeated after a default has changed.
+
+    Args:
+        config: What the user asked for.
+
+    Returns:
+        The complete configuration, and the method with its options checked.
+
+    Raises:
+        UsageError: A method, an option or a setting is unknown, or a value is not allowed.
+    """
     method = registry.make(config.method, config.options)
     training = method.defaults.override(config.training)
     unknown = sorted(set(config.text_options) - {item.name for item in fields(TextOptions)})
     if unknown:
         raise UsageError(f"There is no text option {unknown[0]!r}; `selfguide train --help` lists them.")
-    return replace(
+    complete = replace(
         config,
         options=method.describe_options(),
         training=asdict(training),
         text_options=asdict(TextOptions(**config.text_options)),
     )
+    return complete, method

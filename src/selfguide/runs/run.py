@@ -6,7 +6,7 @@ import json
 import os
 import shutil
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,7 +24,7 @@ from selfguide.report.folders import write_run_report
 from selfguide.runs.evidence import collect_after, collect_before, sample
 from selfguide.runs.folder import work_folder
 from selfguide.runs.prepared_text import check_text, prepare_text
-from selfguide.runs.resolution import resolved
+from selfguide.runs.resolution import resolve
 from selfguide.training.configuration import RUN_FILE, RunConfig, RunRecord
 from selfguide.training.distributed import wait_for_everyone
 from selfguide.training.settings import TrainingSettings
@@ -34,6 +34,9 @@ from selfguide.versions import versions
 if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
     from sentence_transformers.sentence_transformer.evaluation import EmbeddingSimilarityEvaluator
+    from torch import nn
+
+    from selfguide.methods.base import Method
 
 IN_MEMORY = "(sentences given in Python)"
 GIVEN_ENCODER = "(an encoder given in Python)"
@@ -42,7 +45,7 @@ GIVEN_ENCODER = "(an encoder given in Python)"
 def train(
     encoder: str | Path | SentenceTransformer,
     text: str | Path | Iterable[str] | Iterable[Path] | Sentences,
-    method: str = "sg-opt",
+    method: str | type[Method] | Method | Callable[[Any], nn.Module] = "sg-opt",
     *,
     output: str | Path | None = None,
     dev: str | Path | None = None,
@@ -58,7 +61,9 @@ def train(
     Args:
         encoder: ``"mini"``, a folder, a hub name, or a loaded SentenceTransformer (a copy is tuned, yours stays as it is).
         text: a file, glob or ``hf:`` name; a list of paths; a list of sentences; or :class:`~selfguide.data.Sentences`.
-        method: a name from :func:`selfguide.methods.registry` (``selfguide methods`` lists them).
+        method: a name that ``selfguide methods`` lists, ``"package.module:Class"``, a :class:`~selfguide.methods.Method` class
+            or instance, or a function that makes a sentence-transformers loss from a model; such a loss is trained on every
+            sentence paired with itself.
         output: folder for the finished encoder; ``None`` writes nothing.
         dev: graded pairs (score, sentence, sentence; tab-separated) that choose the best checkpoint.
         overwrite, resume: what to do with what a former run left at ``output``.
@@ -73,13 +78,14 @@ def train(
         encoder = selfguide.train("mini", "notes.txt", output="notes-encoder", seed=3)
         encoder.encode(["How do I reset my password?"])
     """
+    reference, given_options = registry.reference_of(method)
     setting_names = {item.name for item in fields(TrainingSettings)}
     sentences = open_text(text, text_options or TextOptions())
     config = RunConfig(
         text=_source_names(text),
         encoder=str(encoder) if isinstance(encoder, str | Path) else GIVEN_ENCODER,
-        method=method,
-        options={name: value for name, value in options.items() if name not in setting_names},
+        method=reference,
+        options=given_options | {name: value for name, value in options.items() if name not in setting_names},
         training={name: value for name, value in options.items() if name in setting_names},
         text_options=asdict(text_options or TextOptions()),
         dev=str(dev) if dev is not None else None,
@@ -102,12 +108,11 @@ def run(
     report: bool = True,
 ) -> tuple[SentenceTransformer, RunRecord]:
     """Do a run; see :func:`train`. ``sentences`` and ``encoder`` stand in for what the configuration only names."""
-    config = resolved(config)
+    config, method = resolve(config)
     with work_folder(config, output, overwrite, resume) as work, quiet_libraries():
         started = time.monotonic()
         record = RunRecord(config)
         settings = TrainingSettings(**config.training)
-        method = registry.make(config.method, config.options)
         method.check()
         dev_pairs = _dev_pairs(config.dev) if config.dev else None
         if not (work / "text.json").is_file() and sentences is None:
@@ -193,7 +198,7 @@ def _fill(record: RunRecord, outcome: TrainingOutcome, reporter: Reporter) -> No
     if outcome.best_step is not None:
         early = ", stopped early" if outcome.stopped_early else ""
         record.checkpoint = f"step {outcome.best_step}, best on the dev pairs{early}"
-    elif not outcome.steps or registry.entry(record.config.method).family != "tuning":
+    elif not outcome.steps or registry.info(record.config.method).family != "tuning":
         record.checkpoint = "none: nothing was tuned"
     else:
         record.checkpoint = "the last one: there were no dev pairs to choose by"
