@@ -16,9 +16,10 @@ import pytest
 from selfguide.errors import SelfguideError
 from selfguide.evaluation import hub
 from selfguide.evaluation.data import data_folder, digest_of, find_data, own_pairs
-from selfguide.evaluation.layouts import Record, place
+from selfguide.evaluation.layouts import RawRow, relative_path
 from selfguide.evaluation.rows import Rows, TaskData
-from selfguide.evaluation.tasks import TASKS, task
+from selfguide.evaluation.tasks import TASKS
+from selfguide.evaluation.tasks import task_named as task
 
 SENTEVAL_TASKS = (
     *("sts12", "sts13", "sts14", "sts15", "sts16", "stsb", "stsb-dev", "sickr"),
@@ -78,7 +79,7 @@ def rows_of(name: str, count: int = 12) -> dict[str, list[list[str]]]:
 
 def write_own(folder: Path, name: str, rows: dict[str, list[list[str]]], text: Any = "raw", end: str = "\n") -> None:
     for part, table in rows.items():
-        write(folder / place(task(name), part, text), "".join("\t".join(row) + end for row in table))
+        write(folder / relative_path(task(name), part, text), "".join("\t".join(row) + end for row in table))
 
 
 def write_senteval(root: Path, name: str, rows: dict[str, list[list[str]]]) -> None:
@@ -140,8 +141,8 @@ def test_the_demo_is_in_the_package(name: str, part: str, count: int, tmp_path: 
 
 def test_neither_torch_nor_datasets_is_imported() -> None:
     code = (
-        "import sys; from selfguide.evaluation.data import find_data; from selfguide.evaluation.tasks import task; "
-        "find_data(task('demo'), folder=None); print([name for name in ('torch', 'datasets') if name in sys.modules])"
+        "import sys; from selfguide.evaluation.data import find_data; from selfguide.evaluation.tasks import task_named; "
+        "find_data(task_named('demo'), folder=None); print([name for name in ('torch', 'datasets') if name in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
@@ -255,7 +256,7 @@ def test_faulty_labelled_lines(tmp_path: Path, name: str, line: str | bytes, wor
     part = next(iter(rows))
     lines = ["\t".join(row).encode() for row in rows[part]]
     lines[2] = line.encode() if isinstance(line, str) else line
-    path = write(tmp_path / place(task(name), part, "raw"), b"\n".join(lines))
+    path = write(tmp_path / relative_path(task(name), part, "raw"), b"\n".join(lines))
     assert f"{path}, {words}" in refusal(name, tmp_path, allow_partial=True)
 
 
@@ -459,7 +460,7 @@ class TestSickTrap:
         self, serve: Callable[..., list[Any]], monkeypatch: pytest.MonkeyPatch, start: int
     ) -> None:
         rows = hub_pairs(9927, low=1.0)
-        test = [Record("", row["score"], row["sentence1"].upper(), row["sentence2"]) for row in rows]
+        test = [RawRow("", row["score"], row["sentence1"].upper(), row["sentence2"]) for row in rows]
         monkeypatch.setattr(hub, "_SICK_TEST_MARK", hub._mark(test[start : start + 4927]))
         serve({("mteb/sickr-sts", None, "test"): rows})
         data = find_data(task("sickr"), folder=None)
@@ -642,4 +643,4 @@ def test_the_mark_of_sick_s_test_rows(real_folder: Path) -> None:
     for text in ("raw", "senteval"):
         rows = find_data(task("sickr"), folder=real_folder, text=text).parts[0]  # type: ignore[arg-type]
         table = zip(rows.grades or [], rows.first, rows.second or [], strict=True)
-        assert hub._mark([Record("", *row) for row in table]) == hub._SICK_TEST_MARK
+        assert hub._mark([RawRow("", *row) for row in table]) == hub._SICK_TEST_MARK

@@ -89,7 +89,7 @@ def _check_outputs(plot: Path | None, json_file: Path | None) -> None:
 
 def _data(task: str | None, folder: Path | None, pairs: Path | None, reporter: Reporter) -> TaskData:
     from selfguide.evaluation.data import data_folder, find_data, own_pairs
-    from selfguide.evaluation.tasks import task as task_named
+    from selfguide.evaluation.tasks import task_named
 
     if pairs is not None:
         if task is not None or folder is not None:

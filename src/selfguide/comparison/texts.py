@@ -1,4 +1,4 @@
-"""The text that is compared on and the dev pairs, by whatever name they were given.
+"""The text and the dev pairs of a comparison, by whatever name they were given.
 
 Besides everything that `selfguide train` reads, ``data:stsb`` stands for all sentences of STS-B's train, dev and test part
 without their grades (the papers' protocol), and ``data:TASK`` for the sentences of any other task of graded pairs.
@@ -14,25 +14,17 @@ from pathlib import Path
 from selfguide.data import Sentences, TextOptions, open_text
 from selfguide.errors import SelfguideError, UsageError
 from selfguide.evaluation.data import data_folder, find_data, own_pairs
-from selfguide.evaluation.rows import TaskData, TextForm
-from selfguide.evaluation.tasks import TASKS, Part, Task
-from selfguide.evaluation.tasks import tasks as named_tasks
+from selfguide.evaluation.rows import TaskData
+from selfguide.evaluation.tasks import CORPORA, TASKS, Task, TextForm, tasks_named
 from selfguide.progress import Reporter
 
-OF_A_TASK = "data:"
+TASK_PREFIX = "data:"
 AnyText = str | Path | Iterable[str] | Iterable[Path] | Sentences
-_STSB = Task(
-    "data:stsb",
-    "STS-B (train, dev and test)",
-    "graded-pairs",
-    (Part("train", 5749), Part("dev", 1500), Part("test", 1379)),
-    "sts/stsb/{part}.tsv",
-)
 
 
 @dataclass(frozen=True)
 class DatasetLocator:
-    """Where a task's rows may be looked for, and what will do."""
+    """Where to look for the rows of tasks, and whether incomplete ones are accepted; see :func:`selfguide.evaluate`."""
 
     data: str | Path | None = None
     text: TextForm = "raw"
@@ -40,65 +32,94 @@ class DatasetLocator:
     download: bool = True
 
     def rows(self, task: Task) -> TaskData:
-        """The rows of a task."""
+        """Return the rows of a task."""
         return find_data(
             task,
             folder=data_folder(self.data),
             text=self.text,
             allow_partial=self.allow_partial,
-            # No known copy on the hub is split as the papers' text is.
-            download=self.download and task is not _STSB,
+            download=self.download,
         )
 
 
 @dataclass(frozen=True)
 class NamedText:
-    """Sentences, and what to call them in a record: names without folders."""
+    """Sentences, and their names (files without folders, tasks) for records."""
 
     sentences: Sentences
     names: tuple[str, ...]
 
 
 def named_text(text: AnyText | NamedText, locator: DatasetLocator, options: TextOptions) -> NamedText:
-    """What a Python caller gave, as text with a name."""
+    """Open the text that a Python caller gave.
+
+    Args:
+        text: What :func:`selfguide.train` takes, ``"data:TASK"``, or text that has a name already.
+        locator: Where to look for the task.
+        options: How the text is read and cleaned.
+
+    Returns:
+        The text with its names.
+    """
     if isinstance(text, NamedText):
         return text
-    if isinstance(text, str) and text.startswith(OF_A_TASK):
+    if isinstance(text, str) and text.startswith(TASK_PREFIX):
         return text_of_sources([text], locator, options)
     sentences = open_text(text, options)
     return NamedText(sentences, tuple(Path(name).name for name in sentences.summary.files))
 
 
 def text_of_sources(sources: Sequence[str], locator: DatasetLocator, options: TextOptions) -> NamedText:
-    """What was named on the command line, files and tasks in any order."""
-    names = tuple(name if name.startswith((OF_A_TASK, "hf:")) else Path(name).name for name in sources)
-    of_tasks = [name for name in sources if name.startswith(OF_A_TASK)]
-    files = [name for name in sources if not name.startswith(OF_A_TASK)]
+    """Open the text that the command line names: files and ``data:TASK`` in any order.
+
+    Args:
+        sources: The names.
+        locator: Where to look for the tasks.
+        options: How the text is read and cleaned.
+
+    Returns:
+        The text with its names, the sentences of tasks first.
+
+    Raises:
+        SelfguideError: A source cannot be found or read.
+    """
+    names = tuple(name if name.startswith((TASK_PREFIX, "hf:")) else Path(name).name for name in sources)
+    of_tasks = [name for name in sources if name.startswith(TASK_PREFIX)]
+    files = [name for name in sources if not name.startswith(TASK_PREFIX)]
     if not of_tasks:
         return NamedText(Sentences(files, options), names)
-    wanted = [sentence for name in of_tasks for sentence in _sentences_of(name, locator)]
-    if not files:
-        return NamedText(Sentences.from_strings(wanted, options), names)
-    others = Sentences(files, options)
-    joined = chain(wanted, others)
-    return NamedText(Sentences.from_strings(joined, replace(options, column=None, field=None)), names)
+    sentences: Iterable[str] = [sentence for name in of_tasks for sentence in _task_sentences(name, locator)]
+    if files:
+        sentences = chain(sentences, Sentences(files, options))
+        options = replace(options, column=None, field=None)
+    return NamedText(Sentences.from_strings(sentences, options), names)
 
 
 def dev_rows(dev: str | Path | None, locator: DatasetLocator) -> TaskData | None:
-    """The dev pairs: a file, or the name of a task of graded pairs."""
+    """Return the dev pairs.
+
+    Args:
+        dev: A file of graded pairs, the name of a task of graded pairs, or None.
+        locator: Where to look for the task.
+
+    Returns:
+        The pairs, or None where none were given.
+
+    Raises:
+        UsageError: The task has no grades.
+    """
     if dev is None:
         return None
-    known = {task.name: task for task in TASKS}
-    if str(dev) not in known or Path(dev).exists():
+    task = next((task for task in TASKS if task.name == str(dev)), None)
+    if task is None or Path(dev).exists():
         return own_pairs(dev)
-    task = known[str(dev)]
     if task.kind != "graded-pairs":
         raise UsageError(f"The dev pairs need grades, and {task.title} has none; stsb-dev would do.")
     return locator.rows(task)
 
 
 def write_pairs(rows: TaskData, path: Path) -> Path:
-    """Rows as a file that a run can read."""
+    """Write rows as a file of graded pairs that a run can read; returns its path."""
     with path.open("w", encoding="utf-8", newline="\n") as target:
         for part in rows.parts:
             for grade, *pair in zip(part.grades or [], part.first, part.second or [], strict=True):
@@ -107,7 +128,16 @@ def write_pairs(rows: TaskData, path: Path) -> Path:
 
 
 def write_sentences(text: NamedText, path: Path, reporter: Reporter) -> None:
-    """Clean the text once for all cells; a sentence a line, since cleaning leaves no line breaks in one."""
+    """Clean the text once for all cells, and write it, one sentence a line.
+
+    Args:
+        text: The text; cleaning leaves no line breaks in a sentence.
+        path: The file to write.
+        reporter: Where the progress bar goes.
+
+    Raises:
+        SelfguideError: There are fewer than two sentences.
+    """
     with (
         path.open("w", encoding="utf-8", newline="\n") as target,
         reporter.bar("reading", None, "sentences") as advance,
@@ -124,7 +154,7 @@ def write_sentences(text: NamedText, path: Path, reporter: Reporter) -> None:
 
 
 def read_sentences(path: Path) -> Sentences:
-    """What :func:`write_sentences` wrote, as it was: nothing is dropped or cut a second time."""
+    """Return what :func:`write_sentences` wrote, without cleaning it a second time."""
 
     def lines() -> Iterator[str]:
         with path.open(encoding="utf-8", newline="\n") as source:
@@ -134,12 +164,11 @@ def read_sentences(path: Path) -> Sentences:
     return Sentences.from_strings(lines(), TextOptions(keep_duplicates=True, keep_blank=True, max_chars=2**31))
 
 
-def _sentences_of(source: str, locator: DatasetLocator) -> Iterator[str]:
-    """Both sentences of every pair in the order of the rows, repeats included: the cleaning drops those."""
-    for task in named_tasks(source.removeprefix(OF_A_TASK)):
+def _task_sentences(source: str, locator: DatasetLocator) -> Iterator[str]:
+    """Yield both sentences of every pair in the order of the rows; cleaning drops the repeats."""
+    for task in tasks_named(source.removeprefix(TASK_PREFIX)):
         if task.kind != "graded-pairs":
             raise UsageError(f"{source}: text can be taken from tasks of graded pairs, and {task.title} is none.")
-        rows = locator.rows(_STSB if task.name == "stsb" else task)
-        for part in rows.parts:
+        for part in locator.rows(CORPORA.get(task.name, task)).parts:
             for pair in zip(part.first, part.second or [], strict=True):
                 yield from pair

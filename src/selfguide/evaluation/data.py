@@ -1,7 +1,7 @@
 """Where a task's rows come from: the package, a data folder in our layout or SentEval's, or the Hugging Face hub.
 
-The papers' numbers are for all rows of a task. A file with fewer is refused, unless the caller allows it, and then the
-notes of the result say so; a file with more is another set and always refused.
+The papers' numbers are for all rows of a task. A file with fewer is refused unless the caller allows it, and then the notes of
+the result say so; a file with more is another dataset and always refused.
 """
 
 from __future__ import annotations
@@ -9,29 +9,27 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+from collections.abc import Iterable
 from dataclasses import dataclass
-from importlib import resources
 from pathlib import Path
 
 from selfguide.data.pairs import read_pairs
+from selfguide.data.resources import demo_file
 from selfguide.data.streams import COMPRESSIONS
 from selfguide.errors import SelfguideError
-from selfguide.evaluation.hub import COPIES, Copy, read_copy
+from selfguide.evaluation.hub import COPIES, HubCopy, read_copy
 from selfguide.evaluation.layouts import (
     ReadPart,
-    Record,
     checked_rows,
     columns,
-    one_version,
-    place,
-    place_of,
+    find_file,
+    pair_rows,
     read_own_layout,
-    read_senteval,
-    senteval_files,
-    senteval_root,
+    relative_path,
 )
-from selfguide.evaluation.rows import Rows, TaskData, TextForm
-from selfguide.evaluation.tasks import Kind, Part, Task
+from selfguide.evaluation.rows import Rows, TaskData
+from selfguide.evaluation.senteval import find_root, has_layout, read_senteval
+from selfguide.evaluation.tasks import Kind, Part, Task, TextForm
 
 VARIABLE = "SELFGUIDE_DATA"
 _FORMS: dict[TextForm, str] = {"raw": "as released", "senteval": "as SentEval tokenises it"}
@@ -40,18 +38,26 @@ _ALLOW_PARTIAL = "pass --allow-partial (in Python allow_partial=True) to score w
 
 
 def data_folder(given: str | Path | None) -> Path | None:
-    """The data folder: the one given, else the one that the environment variable names, else None."""
-    named = os.environ.get(VARIABLE)
-    if given is not None:
-        folder, who, way_out = Path(given).expanduser(), "given as the data folder", "check the path"
-    elif named:
-        folder, who = Path(named).expanduser(), f"which the environment variable {VARIABLE} names"
-        way_out = "mend the variable or unset it"
-    else:
+    """Return the data folder.
+
+    Args:
+        given: The folder; None for the one that the environment variable ``SELFGUIDE_DATA`` names.
+
+    Returns:
+        The folder, or None where neither names one.
+
+    Raises:
+        SelfguideError: It does not exist or is no folder.
+    """
+    named = given if given is not None else os.environ.get(VARIABLE) or None
+    if named is None:
         return None
+    folder = Path(named).expanduser()
     if not folder.is_dir():
-        fault = "is no folder" if folder.exists() else "does not exist"
-        raise SelfguideError(f"{folder}, {who}, {fault}: {way_out}.")
+        who, way_out = "given as the data folder", "check the path"
+        if given is None:
+            who, way_out = f"which the environment variable {VARIABLE} names", "mend the variable or unset it"
+        raise SelfguideError(f"{folder}, {who}, {'is no folder' if folder.exists() else 'does not exist'}: {way_out}.")
     return folder
 
 
@@ -63,9 +69,23 @@ def find_data(
     allow_partial: bool = False,
     download: bool = True,
 ) -> TaskData:
-    """The rows of a task from the first source that has them, checked against what is known of it."""
+    """Read the rows of a task from the first source that has them, and check that they are complete.
+
+    Args:
+        task: The task.
+        folder: The data folder, if there is one.
+        text: The form of the text.
+        allow_partial: Accept missing rows, with a note.
+        download: Whether to look on the Hugging Face hub for what the folder does not have.
+
+    Returns:
+        The rows and where they come from.
+
+    Raises:
+        SelfguideError: No source has the task, or what it has is incomplete or faulty.
+    """
     search = _Search(task, text, allow_partial)
-    if not task.where:
+    if not task.path:
         return search.found(_demo(task), "package", text)
     if folder is not None and (data := _in_folder(search, folder)):
         return data
@@ -82,7 +102,17 @@ def find_data(
 
 
 def own_pairs(path: str | Path) -> TaskData:
-    """A user's own file of ``score<TAB>sentence<TAB>sentence`` as a task, named after the file."""
+    """Read a user's own file of ``score<TAB>sentence<TAB>sentence`` as a task.
+
+    Args:
+        path: The file, which names the task. Pairs whose scores are all 0 or 1 are taken as binary.
+
+    Returns:
+        The rows.
+
+    Raises:
+        SelfguideError: The file cannot be read, or all its scores are equal.
+    """
     pairs = read_pairs(path)
     low, high = min(pairs.scores), max(pairs.scores)
     if low == high:
@@ -92,99 +122,86 @@ def own_pairs(path: str | Path) -> TaskData:
         )
     kind: Kind = "binary-pairs" if set(pairs.scores) == {0.0, 1.0} else "graded-pairs"
     name = Path(path).name
-    name = name.removesuffix(suffix) if (suffix := Path(name).suffix) in COMPRESSIONS else name
-    task = Task(Path(name).stem, Path(name).stem, kind, (Part("all"),), "", low, high, language="unknown")
+    name = Path(name.removesuffix(suffix) if (suffix := Path(name).suffix) in COMPRESSIONS else name).stem
+    task = Task(name, name, kind, (Part("all"),), "", low, high, language="unknown")
     rows = Rows("all", pairs.first, pairs.second, grades=pairs.scores)
     return TaskData(task, (rows,), "file", digest_of([rows]))
 
 
-def digest_of(parts: list[Rows]) -> str:
-    """16 hex digits that change with any part, row, grade or label, and with nothing else."""
+def digest_of(parts: Iterable[Rows]) -> str:
+    """Return 16 hexadecimal digits that depend on every part, row, grade and label, and on nothing else."""
     digest = hashlib.sha256()
     for rows in parts:
         digest.update(json.dumps([rows.part, len(rows)]).encode())
         empty = [None] * len(rows)
-        table = zip(rows.first, rows.second or empty, rows.grades or empty, rows.labels or empty, strict=True)
-        for row in table:
+        for row in zip(rows.first, rows.second or empty, rows.grades or empty, rows.labels or empty, strict=True):
             digest.update(json.dumps(row).encode() + b"\n")
     return digest.hexdigest()[:16]
 
 
-# -- the sources -------------------------------------------------------------------------------------------------------
-
-
 def _demo(task: Task) -> dict[str, ReadPart]:
-    read = {}
-    for part in task.parts:
-        path = Path(str(resources.files("selfguide"))) / "resources" / "demo" / f"pairs-{part.name}.tsv"
-        pairs = read_pairs(path)
-        graded = zip(pairs.scores, pairs.first, pairs.second, strict=True)
-        records = [Record(f"{path.name}, line {number}", *row) for number, row in enumerate(graded, 1)]
-        read[part.name] = ReadPart(checked_rows(task, part.name, records), path.name)
-    return read
+    paths = {part.name: demo_file(f"pairs-{part.name}.tsv") for part in task.parts}
+    return {
+        part: ReadPart(checked_rows(task, part, pair_rows(path, path.name)), path.name) for part, path in paths.items()
+    }
 
 
 def _in_folder(search: _Search, folder: Path) -> TaskData | None:
     task, text = search.task, search.text
     if read := read_own_layout(task, folder, text):
         return search.found(read, "folder", text)
-    root = senteval_root(task, folder)
-    if root is not None and (text == "senteval" or one_version(task)):
+    root = find_root(task, folder)
+    if root is not None and (text == "senteval" or len(task.forms) == 1):
         return search.found(read_senteval(task, root), "folder", text)
     # The same task in the other form of text is no substitute, and fetching it from elsewhere would be a surprise.
     other: TextForm = "senteval" if text == "raw" else "raw"
     part = task.parts[0].name
-    if root is not None or place_of(task, part, folder, other) is not None:
+    if root is not None or find_file(task, part, folder, other) is not None:
         raise SelfguideError(
             f"{root or folder} holds {task.title} {_FORMS[other]}, not {_FORMS[text]}: pass --text {other} "
-            f'(in Python text="{other}"), or put the other form at {place(task, part, text)} in the data folder.'
+            f'(in Python text="{other}"), or put the other form at {relative_path(task, part, text)} in the data folder.'
         )
     return None
 
 
-def _on_hub(search: _Search, copy: Copy) -> TaskData:
-    task = search.task
+def _on_hub(search: _Search, copy: HubCopy) -> TaskData:
     notes = [f"hf:{copy.name}: {copy.note}."] if copy.note else []
-    text = search.text if one_version(task) else copy.text
+    text = search.text if len(search.task.forms) == 1 else copy.text
     if text != search.text:
         notes.append(
             f"hf:{copy.name} holds its text {_FORMS[text]} only: scored so, though {search.text} was asked for."
         )
-    return search.found(read_copy(task, copy), f"hf:{copy.name}", text, notes)
-
-
-# -- what is known of the whole ----------------------------------------------------------------------------------------
+    return search.found(read_copy(search.task, copy), f"hf:{copy.name}", text, notes)
 
 
 @dataclass(frozen=True)
 class _Search:
-    """What was asked for, against which what was found is held."""
+    """What was asked for, and the checks of what was found."""
 
     task: Task
     text: TextForm
     allow_partial: bool
 
-    def found(self, read: dict[str, ReadPart], source: str, text: TextForm, notes: list[str] | None = None) -> TaskData:
-        """The rows as the task's data, once they are seen to be all of them."""
-        notes = list(notes or [])
+    def found(self, read: dict[str, ReadPart], source: str, text: TextForm, notes: Iterable[str] = ()) -> TaskData:
+        """Return the rows as the task's data, once they are known to be complete."""
+        notes = list(notes)
         joined = "all" in read and "all" not in {part.name for part in self.task.parts}
         expected = (Part("all", self.task.rows),) if joined else self.task.parts
         for part in expected:
-            notes += self._short_of(part, read)
-        parts = [read[part.name].rows for part in expected if part.name in read]
-        if one_version(self.task) and self.text == "senteval":
+            notes += self._completeness(part, read)
+        parts = tuple(read[part.name].rows for part in expected if part.name in read)
+        if len(self.task.forms) == 1 and self.text == "senteval":
             notes.append(f"{self.task.title} has one form of text only: raw and senteval are the same.")
         empty = sum(not sentence.strip() for rows in parts for sentence in rows.sentences())
         if empty:
             notes.append(f"{empty} texts are empty; they are kept, as SentEval counts them.")
-        return TaskData(self.task, tuple(parts), source, digest_of(parts), text, tuple(notes))
+        return TaskData(self.task, parts, source, digest_of(parts), text, tuple(notes))
 
-    def _short_of(self, part: Part, read: dict[str, ReadPart]) -> list[str]:
-        """Notes on what is missing of a part, where that is allowed."""
-        whole = part.rows == self.task.rows
-        title = self.task.title if whole else f"{self.task.title} {part.name}"
+    def _completeness(self, part: Part, read: dict[str, ReadPart]) -> list[str]:
+        """Return the notes on what is missing of a part, where that is allowed."""
         if part.name not in read:
             return [self._without(part)]
+        title = self.task.title if part.rows == self.task.rows else f"{self.task.title} {part.name}"
         count, name = len(read[part.name].rows), read[part.name].name
         if not count:
             raise SelfguideError(f"{name} has no rows: copy or download it again.")
@@ -192,14 +209,15 @@ class _Search:
             return []
         counts = f"{name} has {count:,} rows where {title} has {part.rows:,}"
         if count > part.rows:
-            splits = ", and scores of all its splits together are not those of the papers" if count == 9927 else ""
+            joined = count == part.all_splits
+            splits = ", and scores of all its splits together are not those of the papers" if joined else ""
             raise SelfguideError(f"{counts}{splits}: it is another set of rows; get the test set itself.")
         if not self.allow_partial:
             raise SelfguideError(f"{counts}: it is cut short; copy or download it again, or {_ALLOW_PARTIAL}.")
         return [f"Partial: {count:,} of the {part.rows:,} rows of {title}, not to be compared with published numbers."]
 
     def _without(self, part: Part) -> str:
-        path = place(self.task, part.name, self.text)
+        path = relative_path(self.task, part.name, self.text)
         missing = f"{self.task.title} is there without its part {part.name}"
         if self.task.splits not in ("none", "folds"):
             raise SelfguideError(f"{missing}, and cannot be scored without: put it at {path}.")
@@ -209,13 +227,13 @@ class _Search:
 
 
 def _missing(task: Task, text: TextForm, tried: list[str], download: bool) -> str:
-    paths = " and ".join(place(task, part.name, text) for part in task.parts)
-    told = [f"There is no data for {task.title} ({task.name}).", *tried]
+    paths = " and ".join(relative_path(task, part.name, text) for part in task.parts)
+    sentences = [f"There is no data for {task.title} ({task.name}).", *tried]
     if download and task.name not in COPIES:
-        told.append("No complete copy of it is known on the Hugging Face hub.")
+        sentences.append("No complete copy of it is known on the Hugging Face hub.")
     if not download:
-        told.append("The Hugging Face hub was not asked.")
-    told.append(f"Put {paths} ({columns(task)} a line) into a data folder and {_NAME_A_FOLDER}.")
-    if senteval_files(task, task.parts[0].name):
-        told.append("A folder that SentEval's download script made will do too, with --text senteval.")
-    return " ".join(told)
+        sentences.append("The Hugging Face hub was not asked.")
+    sentences.append(f"Put {paths} ({columns(task)} a line) into a data folder and {_NAME_A_FOLDER}.")
+    if has_layout(task):
+        sentences.append("A folder that SentEval's download script made will do too, with --text senteval.")
+    return " ".join(sentences)

@@ -15,7 +15,7 @@ from selfguide.evaluation.results import DataInfo, Evaluation, ScoreFolder, Task
 from selfguide.evaluation.rows import TaskData
 from selfguide.evaluation.significance import PairedResult, paired_test
 from selfguide.evaluation.sts import pair_similarities, score_pairs
-from selfguide.evaluation.tasks import tasks as named_tasks
+from selfguide.evaluation.tasks import tasks_named
 from selfguide.evaluation.transfer import score_transfer
 from selfguide.progress import Reporter
 from selfguide.versions import versions
@@ -91,7 +91,7 @@ def load_tasks(
     """The rows of every task and of the user's own files, before anything is encoded: what is missing is said at once."""
     files = [pairs] if isinstance(pairs, str | Path) else list(pairs)
     folder = data_folder(data)
-    wanted = named_tasks(tasks) if tasks or not files else ()
+    wanted = tasks_named(tasks) if tasks or not files else ()
     found = [
         find_data(task, folder=folder, text=protocol.text, allow_partial=allow_partial, download=download)
         for task in wanted

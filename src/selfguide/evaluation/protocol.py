@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
 from selfguide.errors import UsageError
-from selfguide.evaluation.rows import TEXT_FORMS, TextForm
+from selfguide.evaluation.tasks import TEXT_FORMS, TextForm
 
 if TYPE_CHECKING:
     import numpy as np

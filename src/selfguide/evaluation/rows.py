@@ -1,20 +1,15 @@
-"""The rows of a task as they were read, and what is said about where they come from."""
+"""The rows of a task, and where they come from."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
 
-from selfguide.evaluation.tasks import Task
-
-TextForm = Literal["raw", "senteval"]
-"""Text as released, or as SentEval tokenises and lower-cases it (what the papers scored)."""
-TEXT_FORMS: tuple[TextForm, ...] = ("raw", "senteval")
+from selfguide.evaluation.tasks import Task, TextForm
 
 
 @dataclass(frozen=True)
 class Rows:
-    """One part of a task. ``second`` is there for pairs, ``grades`` for graded and binary pairs, ``labels`` for classes."""
+    """One part of a task: ``second`` for pairs, ``grades`` for graded and binary pairs, ``labels`` for classification."""
 
     part: str
     first: list[str]
@@ -26,7 +21,7 @@ class Rows:
         return len(self.first)
 
     def sentences(self) -> list[str]:
-        """Every sentence of the part."""
+        """Return every sentence of the part: all first ones, then all second ones."""
         return [*self.first, *(self.second or [])]
 
 
@@ -37,19 +32,18 @@ class TaskData:
     task: Task
     parts: tuple[Rows, ...]
     source: str
-    """Where the rows come from, in words that name no folder of the machine: ``folder``, ``file``,
-    ``package``, ``hf:owner/name``."""
+    """Where the rows come from, without a path of the machine: ``folder``, ``file``, ``package``, ``hf:owner/name``."""
     digest: str
     """A short hash of all rows, grades and labels included."""
     text: TextForm = "raw"
-    """The form of the text that was found, which a copy on the hub may have in one form only."""
+    """The form of the text that was found; a copy on the hub may have another than was asked for."""
     notes: tuple[str, ...] = ()
-    """What a reader of the score must know: rows missing, another copy's quirks."""
+    """What a reader of the score must know: missing rows, peculiarities of a copy."""
 
     def part(self, name: str) -> Rows:
-        """The part of this name."""
+        """Return the part of a name."""
         return next(rows for rows in self.parts if rows.part == name)
 
     def sentences(self) -> list[str]:
-        """Every sentence of the task, repeats included."""
+        """Return every sentence of the task, repeats included, part after part."""
         return [sentence for rows in self.parts for sentence in rows.sentences()]

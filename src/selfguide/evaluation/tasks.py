@@ -1,20 +1,24 @@
-"""What tasks there are: names, parts and the number of rows each must have. Nothing here reads a file or imports torch.
+"""The tasks that encoders are scored on: names, parts and the number of rows each must have.
 
-Row counts are those of the papers' protocol. SICK-R is the trap: 4,927 test pairs in the papers, 9,927 (all splits) in
-some copies; the two give different numbers and must not be mixed.
+Nothing here reads a file or imports torch. Row counts are those of the papers' protocol. SICK-R is the trap: 4,927 test pairs
+in the papers, 9,927 (all splits) in some copies; the two give different numbers and must not be mixed.
 """
 
 from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from selfguide.errors import UsageError
 
 Kind = Literal["graded-pairs", "binary-pairs", "classification", "pair-classification"]
 Splits = Literal["folds", "train-test", "train-dev-test", "none"]
+TextForm = Literal["raw", "senteval"]
+"""Text as released, or as SentEval tokenises and lower-cases it (what the papers scored)."""
+TEXT_FORMS: tuple[TextForm, ...] = ("raw", "senteval")
+_RAW: tuple[TextForm, ...] = ("raw",)
 
 
 @dataclass(frozen=True)
@@ -23,30 +27,41 @@ class Part:
 
     name: str
     rows: int | None = None
-    """How many rows it must have; None where nobody knows, as for a user's own file."""
+    """The number of rows it must have; None where it is not known, as for a user's own file."""
+    all_splits: int | None = None
+    """The number of rows of a well-known copy that joins all splits, and so is another dataset."""
 
 
 @dataclass(frozen=True)
 class Task:
-    """A set of rows, what is asked about them, and where a data folder keeps them."""
+    """A dataset, what is asked about its rows, and where a data folder keeps it."""
 
     name: str
     title: str
     kind: Kind
     parts: tuple[Part, ...]
-    where: str
-    """Place in the data folder, ``{part}`` standing for a part's name."""
+    path: str
+    """Path in the data folder, ``{part}`` standing for a part's name; empty for the data inside the package."""
     low: float = 0.0
     high: float = 5.0
     """The range of the grades."""
     splits: Splits = "none"
     language: str = "en"
+    classes: tuple[str, ...] = ("0", "1")
+    """The labels of a classification task."""
+    forms: tuple[TextForm, ...] = TEXT_FORMS
+    """The forms in which its text exists."""
 
     @property
     def rows(self) -> int | None:
-        """All rows together, where all counts are known."""
+        """The number of rows of all parts, or None where one is not known."""
         counts = [part.rows for part in self.parts]
         return None if None in counts else sum(count for count in counts if count is not None)
+
+    @property
+    def is_classification(self) -> bool:
+        """Whether the rows have labels, on which a classifier is trained (a transfer task)."""
+        return self.kind in ("classification", "pair-classification")
 
 
 def _sts(name: str, title: str, **rows: int) -> Task:
@@ -54,8 +69,12 @@ def _sts(name: str, title: str, **rows: int) -> Task:
     return Task(name, title, "graded-pairs", parts, f"sts/{name}/{{part}}.tsv")
 
 
-def _pairs(name: str, title: str, where: str, rows: int | None, language: str = "en") -> Task:
-    return Task(name, title, "graded-pairs", (Part("test", rows),), where, language=language)
+def _pairs(name: str, title: str, path: str, rows: int) -> Task:
+    return Task(name, title, "graded-pairs", (Part("test", rows),), path)
+
+
+def _multilingual(name: str, title: str, file: str, language: str, rows: int) -> Task:
+    return replace(_pairs(name, title, f"multilingual/{file}.tsv", rows), language=language, forms=_RAW)
 
 
 def _labelled(name: str, title: str, splits: Splits, kind: Kind = "classification", **rows: int) -> Task:
@@ -64,6 +83,7 @@ def _labelled(name: str, title: str, splits: Splits, kind: Kind = "classificatio
 
 
 _STS17 = ("ar-ar", "ar-en", "en-en", "es-en", "es-es", "tr-en")
+_STS14_ES = (Part("news", 480), Part("wikipedia", 324))
 
 TASKS: tuple[Task, ...] = (
     _sts("sts12", "STS12", MSRpar=750, MSRvid=750, SMTeuroparl=459, surprise__OnWN=750, surprise__SMTnews=399),
@@ -72,34 +92,26 @@ TASKS: tuple[Task, ...] = (
     _sts("sts15", "STS15", answers_forums=375, answers_students=750, belief=375, headlines=750, images=750),
     _sts("sts16", "STS16", answer_answer=254, headlines=249, plagiarism=230, postediting=244, question_question=209),
     _pairs("stsb", "STS-B", "sts/stsb/test.tsv", 1379),
-    Task("sickr", "SICK-R", "graded-pairs", (Part("test", 4927),), "sts/sickr/test.tsv", low=1.0),
+    Task("sickr", "SICK-R", "graded-pairs", (Part("test", 4927, all_splits=9927),), "sts/sickr/test.tsv", low=1.0),
     _pairs("stsb-dev", "STS-B dev", "sts/stsb/dev.tsv", 1500),
     _labelled("mr", "MR", "folds", all=10662),
     _labelled("cr", "CR", "folds", all=3775),
     _labelled("subj", "SUBJ", "folds", all=10000),
     _labelled("mpqa", "MPQA", "folds", all=10606),
-    _labelled("sst2", "SST2", "train-dev-test", train=67349, dev=872, test=1821),
-    _labelled("trec", "TREC", "train-test", train=5452, test=500),
+    replace(_labelled("sst2", "SST2", "train-dev-test", train=67349, dev=872, test=1821), forms=_RAW),
+    replace(
+        _labelled("trec", "TREC", "train-test", train=5452, test=500),
+        classes=("ABBR", "DESC", "ENTY", "HUM", "LOC", "NUM"),
+    ),
     _labelled("mrpc", "MRPC", "train-test", "pair-classification", train=4076, test=1725),
-    *(
-        _pairs(f"sts17-{pair}", f"STS17 {pair}", f"multilingual/sts17-{pair}.tsv", 250, language=pair)
-        for pair in _STS17
-    ),
-    _pairs("korsts", "KorSTS", "multilingual/korsts-test.tsv", 1379, "ko"),
-    _pairs("korsts-dev", "KorSTS dev", "multilingual/korsts-dev.tsv", 1500, "ko"),
-    _pairs("stsb-de", "STS-B de", "multilingual/stsb-mt-de-test.tsv", 1379, "de"),
-    _pairs("stsb-es", "STS-B es", "multilingual/stsb-mt-es-test.tsv", 1379, "es"),
-    Task(
-        "sts14-es",
-        "STS14 es",
-        "graded-pairs",
-        (Part("news", 480), Part("wikipedia", 324)),
-        "multilingual/sts14-es-{part}.tsv",
-        high=4.0,
-        language="es",
-    ),
-    Task("demo", "demo pairs", "graded-pairs", (Part("test", 440),), ""),
-    Task("demo-dev", "demo pairs dev", "graded-pairs", (Part("dev", 220),), ""),
+    *(_multilingual(f"sts17-{pair}", f"STS17 {pair}", f"sts17-{pair}", pair, 250) for pair in _STS17),
+    _multilingual("korsts", "KorSTS", "korsts-test", "ko", 1379),
+    _multilingual("korsts-dev", "KorSTS dev", "korsts-dev", "ko", 1500),
+    _multilingual("stsb-de", "STS-B de", "stsb-mt-de-test", "de", 1379),
+    _multilingual("stsb-es", "STS-B es", "stsb-mt-es-test", "es", 1379),
+    replace(_multilingual("sts14-es", "STS14 es", "sts14-es-{part}", "es", 0), parts=_STS14_ES, high=4.0),
+    Task("demo", "demo pairs", "graded-pairs", (Part("test", 440),), "", forms=_RAW),
+    Task("demo-dev", "demo pairs dev", "graded-pairs", (Part("dev", 220),), "", forms=_RAW),
 )
 
 GROUPS: dict[str, tuple[str, ...]] = {
@@ -108,24 +120,52 @@ GROUPS: dict[str, tuple[str, ...]] = {
     "sts17": tuple(f"sts17-{pair}" for pair in _STS17),
     "multilingual": (*(f"sts17-{pair}" for pair in _STS17), "korsts", "stsb-de", "stsb-es", "sts14-es"),
 }
-"""Names that stand for several tasks; the papers' averages are over ``sts`` and over ``transfer``."""
+"""Names that stand for several tasks, the most telling first; the papers' averages are over ``sts`` and over ``transfer``."""
+
+CORPORA: dict[str, Task] = {
+    "stsb": Task(
+        "data:stsb",
+        "STS-B (train, dev and test)",
+        "graded-pairs",
+        (Part("train", 5749), Part("dev", 1500), Part("test", 1379)),
+        "sts/stsb/{part}.tsv",
+    )
+}
+"""Tasks whose unlabelled training text, in the papers' protocol, has more parts than are scored."""
 
 
-def task(name: str) -> Task:
-    """The task of this name."""
+def task_named(name: str) -> Task:
+    """Return the task of a name.
+
+    Raises:
+        UsageError: There is no such task; the message suggests a similar name.
+    """
     for candidate in TASKS:
         if candidate.name == name:
             return candidate
-    names = [*GROUPS, *(candidate.name for candidate in TASKS)]
-    close = difflib.get_close_matches(name, names, n=1)
+    close = difflib.get_close_matches(name, _names(), n=1)
     hint = f" Did you mean {close[0]!r}?" if close else ""
-    raise UsageError(f"There is no task {name!r}.{hint} There are {', '.join(names)}.")
+    raise UsageError(f"There is no task {name!r}.{hint} There are {', '.join(_names())}.")
 
 
-def tasks(names: str | Iterable[str]) -> tuple[Task, ...]:
-    """The tasks that names and groups stand for, each once, in the order given: ``"sts,mr"`` or ``["sts", "mr"]``."""
-    words = names.split(",") if isinstance(names, str) else list(names)
-    wanted = [member for word in words if word.strip() for member in GROUPS.get(word.strip(), (word.strip(),))]
-    if not wanted:
-        raise UsageError(f"No task is named. There are {', '.join([*GROUPS, *(item.name for item in TASKS)])}.")
-    return tuple(task(name) for name in dict.fromkeys(wanted))
+def tasks_named(names: str | Iterable[str]) -> tuple[Task, ...]:
+    """Return the tasks that names and groups stand for, each once and in the order given.
+
+    Args:
+        names: Such as ``"sts,mr"`` or ``["sts", "mr"]``.
+
+    Returns:
+        The tasks.
+
+    Raises:
+        UsageError: No task is named, or a name is unknown.
+    """
+    given = [name.strip() for name in (names.split(",") if isinstance(names, str) else names)]
+    members = [member for name in given if name for member in GROUPS.get(name, (name,))]
+    if not members:
+        raise UsageError(f"No task is named. There are {', '.join(_names())}.")
+    return tuple(task_named(name) for name in dict.fromkeys(members))
+
+
+def _names() -> list[str]:
+    return [*GROUPS, *(item.name for item in TASKS)]

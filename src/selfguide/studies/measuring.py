@@ -23,7 +23,7 @@ from selfguide.errors import InterruptedRun, SelfguideError
 from selfguide.evaluation.evaluate import load_tasks
 from selfguide.evaluation.protocol import Protocol
 from selfguide.evaluation.rows import TaskData
-from selfguide.evaluation.tasks import task as task_named
+from selfguide.evaluation.tasks import task_named
 from selfguide.files import write_text
 from selfguide.studies.base import Measurement, grid_folder
 

@@ -20,8 +20,7 @@ from selfguide.comparison.summary import Summary, Value
 from selfguide.comparison.texts import NamedText
 from selfguide.data import Sentences
 from selfguide.errors import UsageError
-from selfguide.evaluation.tasks import TASKS
-from selfguide.evaluation.tasks import tasks as named_tasks
+from selfguide.evaluation.tasks import TASKS, tasks_named
 from selfguide.studies.base import FULL, SMALL, Found, Grid, Measurement, Plan, Setup, Study
 from selfguide.studies.domains import compared, difference, fitting, labels_of, value_of
 from selfguide.studies.measuring import Place
@@ -52,7 +51,7 @@ class Multilingual(Study):
         scale, methods, force = setup.scale, list(setup.values("methods")), all(setup.values("force"))
         if setup.depth is None:
             raise UsageError(f"{setup.encoder} has no Transformer to tune. {_WAY_OUT}")
-        if not scale.pairs and all(kind_of(task.language) == "en" for task in named_tasks(scale.tasks)):
+        if not scale.pairs and all(kind_of(task.language) == "en" for task in tasks_named(scale.tasks)):
             raise UsageError(f"All test sets of {scale.tasks!r} are in English; name others, as in --tasks sts17.")
         if setup.encoder == MINI and not force:
             raise UsageError(f"The encoder mini knows English only, so there is nothing to carry over. {_WAY_OUT}")
