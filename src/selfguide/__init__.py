@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from selfguide.evaluation.evaluate import evaluate
     from selfguide.methods.self_guided import SelfGuidedLoss
     from selfguide.models.encoders import load, load_encoder
+    from selfguide.runs.calibrate import calibrate
     from selfguide.runs.run import train
     from selfguide.studies.run import study
 
@@ -27,6 +28,7 @@ __version__ = "0.1.0"
 __all__ = [
     "SelfGuidedLoss",
     "SelfguideError",
+    "calibrate",
     "compare",
     "encode",
     "evaluate",
@@ -39,6 +41,7 @@ __all__ = [
 _WHERE = {
     "SelfGuidedLoss": "selfguide.methods.self_guided",
     "SelfguideError": "selfguide.errors",
+    "calibrate": "selfguide.runs.calibrate",
     "compare": "selfguide.comparison.compare",
     "encode": "selfguide.engine.encode",
     "evaluate": "selfguide.evaluation.evaluate",

@@ -11,7 +11,9 @@ from selfguide.cli import options as shared
 
 
 def calibrate(
-    folder: Annotated[Path, typer.Argument(help="A folder of the method fused or whitening.", show_default=False)],
+    folder: Annotated[
+        Path, typer.Argument(help="A run folder whose calibration can be fitted again.", show_default=False)
+    ],
     text: Annotated[
         list[str], typer.Argument(help="Files, globs, - for standard input, or hf:owner/name.", show_default=False)
     ],

@@ -11,6 +11,7 @@ import typer
 
 from selfguide.cli import options as shared
 from selfguide.errors import UsageError
+from selfguide.methods.registry import DEFAULT
 from selfguide.training.settings import TrainingSettings
 
 if TYPE_CHECKING:
@@ -33,7 +34,9 @@ def train(
         ),
     ] = None,
     encoder: shared.Encoder = "mini",
-    method: Annotated[str, typer.Option("--method", "-m", help="A name that `selfguide methods` lists, or package.module:Class.")] = "sg-opt",
+    method: Annotated[
+        str, typer.Option("--method", "-m", help="A name that `selfguide methods` lists, or package.module:Class.")
+    ] = DEFAULT,
     output: Annotated[
         Path | None,
         typer.Option(
@@ -116,7 +119,7 @@ def train(
     from selfguide.runs.run import run
     from selfguide.training.configuration import RunConfig
 
-    base = RunConfig(text=())
+    base = RunConfig(text=(), method=DEFAULT)
     if config is not None:
         base = RunConfig.from_file(config)
     elif resume and output is not None:

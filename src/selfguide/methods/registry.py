@@ -30,6 +30,8 @@ from selfguide.errors import UsageError
 if TYPE_CHECKING:
     from selfguide.methods.base import Method
 
+DEFAULT = "sg-opt"
+"""The method of a run that names none."""
 GROUP = "selfguide.methods"
 """Entry-point group through which installed packages add methods."""
 _PATH = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_<][\w.<>]*")

@@ -1,9 +1,8 @@
-"""Fitting the calibration of a finished folder again, on more text, without training.
+"""Fit the calibration of a saved encoder again, on more text and without training.
 
-A folder of the methods fused and whitening ends in a linear map that was fitted on text. The folder of fused keeps
-that text's statistics (``calibration.safetensors``, :mod:`selfguide.calibration.parted_statistics`), so that new text
-is merged with the old exactly; one of whitening keeps none until it is calibrated for the first time, with the new
-text alone. Everything but the map stays.
+The encoder of a :class:`~selfguide.methods.base.CalibratedMethod` ends in a linear map fitted on text. Where its folder keeps
+that text's statistics (``calibration.safetensors``), new text is merged with the old exactly; otherwise the map is fitted on
+the new text alone. Everything but the map stays as it is.
 """
 
 from __future__ import annotations
@@ -41,16 +40,31 @@ def calibrate(
     text_options: TextOptions | None = None,
     reporter: Reporter | None = None,
 ) -> Path:
-    """Fit the statistics of a folder of the methods fused or whitening on more text, without training.
+    """Fit an encoder's calibration on more text, without training.
+
+    The encoder's weights and token weights stay as they are; only its last module, the map, is fitted again. With the same
+    token weights, fitting on A and adding B equals fitting on A and B at once.
 
     Args:
-        folder: what ``selfguide train --method fused`` (or whitening) has made.
-        text: as for :func:`selfguide.train`.
-        output: the folder to make; ``None``, with ``overwrite``, replaces the old one.
-        fresh: forget the text the folder was fitted on instead of adding to it.
+        folder: A run folder of a method whose map can be fitted again; ``selfguide methods`` lists them.
+        text: As for :func:`selfguide.train`.
+        output: The folder to make; ``None``, with ``overwrite``, replaces the old one.
+        fresh: Forget the text that the map was fitted on instead of adding to it.
+        overwrite: Replace ``output``, or the folder itself.
+        batch_size: Sentences a forward pass.
+        device: Where to run the encoder.
+        text_options: How the text is read and cleaned.
+        reporter: Shows progress and warnings.
 
-    Returns the folder that was made. The encoder's weights and token weights stay as they are; only the map at its end, the
-    last module, is fitted again. With the same token weights, fitting on A and adding B is fitting on A and B at once.
+    Returns:
+        The folder that was made.
+
+    Raises:
+        SelfguideError: The folder, the text or the output cannot be used.
+
+    Example::
+
+        selfguide.calibrate("notes-fused", "more-notes.txt", "notes-fused-2")
     """
     source, reporter = Path(folder), reporter or Reporter(quiet=True)
     target = _target(source, output, overwrite)
@@ -88,10 +102,10 @@ def calibrate(
 
 
 def _target(source: Path, output: str | Path | None, overwrite: bool) -> Path:
-    """Where the result goes, refused before anything is computed if it would destroy something."""
+    """Return the folder to write, refused before anything is computed if that would destroy something."""
     target = source if output is None else Path(output)
     if not target.name:
-        raise UsageError(f"--output {target} is no folder to be made; name one.")
+        raise UsageError(f"--output {target} is not a folder that can be made; name one.")
     if target.exists() and not overwrite:
         way_out = "name a new folder with --output" if output is None else "choose another --output"
         raise UsageError(f"{target} exists already; {way_out}, or say --overwrite to replace it.")
@@ -125,7 +139,7 @@ def _method(source: Path, record: dict[str, Any]) -> CalibratedMethod:
 
 
 def _kept(source: Path, widths: tuple[int, ...]) -> TextStatistics:
-    """The statistics of the text that the folder was fitted on."""
+    """Load the statistics of the text that the folder was fitted on."""
     path = source / STATISTICS_FILE
     if not path.is_file():
         raise UsageError(
@@ -141,7 +155,7 @@ def _kept(source: Path, widths: tuple[int, ...]) -> TextStatistics:
 def _rewrite(
     finished: Path, position: int, mapping: LinearMap, statistics: TextStatistics, record: dict[str, Any]
 ) -> None:
-    """Put the new map, its statistics and a note of them into a copy of the folder."""
+    """Write the new map, its statistics and a note into a copy of the folder."""
     module = finished / f"{position}_Dense"
     if not module.is_dir():
         raise SelfguideError(
@@ -150,7 +164,7 @@ def _rewrite(
     mapping.dense().save(str(module))
     statistics.save(finished / STATISTICS_FILE)
     for written in (*module.iterdir(), finished / STATISTICS_FILE):
-        shutil.copymode(finished / RUN_FILE, written)  # weights are written for their owner alone
+        shutil.copymode(finished / RUN_FILE, written)  # safetensors writes weights for their owner alone
     (finished / RUN_FILE).write_text(json.dumps(record, indent=2), encoding="utf-8")
     card = finished / "README.md"
     if card.is_file():

@@ -1,7 +1,7 @@
-"""Where a run lives: in ``<output>.partial`` until it is done, under its own name afterwards.
+"""The folder of a run: ``<output>.partial`` while it runs, ``<output>`` once it is complete.
 
-The work folder holds the configuration, the cleaned text and the checkpoints. A finished encoder is renamed into place; an
-interrupted run stays until it is resumed or started over. Nothing half-written ever carries the final name.
+The work folder holds the configuration, the cleaned text and the checkpoints. The finished encoder is renamed into place; an
+interrupted run stays until it is resumed or overwritten. Nothing incomplete ever has the final name.
 """
 
 from __future__ import annotations
@@ -28,9 +28,24 @@ from selfguide.training.trainer import COMPLETE_FILE
 
 @contextlib.contextmanager
 def work_folder(config: RunConfig, output: str | Path | None, overwrite: bool, resume: bool) -> Iterator[Path]:
+    """Claim the work folder of a run, and turn an interruption or a full disk into a sentence that says how to go on.
+
+    Args:
+        config: The complete configuration, which the folder keeps.
+        output: The folder to make; ``None`` works in a temporary one.
+        overwrite: Replace what an earlier run left.
+        resume: Continue the interrupted run, if its configuration is this one.
+
+    Yields:
+        The work folder.
+
+    Raises:
+        UsageError: The folder exists and is not to be replaced, or the interrupted run was another one.
+        InterruptedRun: The run was stopped; the message says how to resume it.
+    """
     if output is None:
         if int(os.environ.get("WORLD_SIZE", "1")) > 1:
-            raise UsageError("With several processes, say where to write (output=): they meet in that folder.")
+            raise UsageError("With several processes an output folder is needed (output=), because they share it.")
         with tempfile.TemporaryDirectory(prefix="selfguide-") as folder:
             yield Path(folder)
         return
@@ -47,12 +62,12 @@ def work_folder(config: RunConfig, output: str | Path | None, overwrite: bool, r
             f"Interrupted. What was finished is in {work}; go on with: selfguide train --output {final} --resume"
         ) from None
     except Exception as error:
-        # A run that failed before its first checkpoint left nothing worth resuming.
-        # (A method of several stages keeps the earlier ones below.)
+        # A run that failed before its first checkpoint left nothing to resume. (Methods of several stages keep the
+        # checkpoints of earlier ones in folders below.)
         resumable = any(work.rglob(COMPLETE_FILE))
         if is_main_process() and not resumable:
             shutil.rmtree(work, ignore_errors=True)
-        if isinstance(error, OSError | SafetensorError):  # safetensors reports a full disk with a class of its own
+        if isinstance(error, OSError | SafetensorError):  # safetensors has its own error for a full disk
             way_out = f"go on with: selfguide train --output {final} --resume" if resumable else "run it again."
             reason = " ".join(str(error).split()).rstrip(".")
             raise SelfguideError(
@@ -62,15 +77,25 @@ def work_folder(config: RunConfig, output: str | Path | None, overwrite: bool, r
 
 
 def partial_folder(output: str | Path) -> Path:
-    """Where a run lives until it is finished."""
+    """Return the work folder that belongs to an output folder."""
     final = Path(output)
     if not final.name:
-        raise UsageError(f"--output {final} is no folder to be made; name one, such as {final / 'tuned'}.")
+        raise UsageError(f"--output {final} is not a folder that can be made; name one, such as {final / 'tuned'}.")
     return final.with_name(final.name + ".partial")
 
 
 def stored_config(output: str | Path) -> RunConfig:
-    """The configuration of an interrupted run."""
+    """Return the configuration of an interrupted run.
+
+    Args:
+        output: The folder that the run was to make.
+
+    Returns:
+        Its configuration.
+
+    Raises:
+        UsageError: There is no interrupted run.
+    """
     path = partial_folder(output) / RUN_FILE
     if not path.is_file():
         state = "it is finished" if (Path(output) / RUN_FILE).is_file() else "there is no interrupted run there"
@@ -79,7 +104,7 @@ def stored_config(output: str | Path) -> RunConfig:
 
 
 def _claim(final: Path, work: Path, config: RunConfig, overwrite: bool, resume: bool) -> None:
-    """Make the work folder, or refuse in words."""
+    """Make the work folder, or say why it cannot be made."""
     if final.exists() and not overwrite:
         raise UsageError(f"{final} exists already; choose another --output, or say --overwrite to replace it.")
     if final.exists() and not (final / RUN_FILE).is_file() and not _is_empty_folder(final):

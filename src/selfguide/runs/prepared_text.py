@@ -1,6 +1,6 @@
-"""The text of a run: cleaned once, written as a memory-mapped dataset, and looked at before training on it.
+"""The text of a run: cleaned once, written as a memory-mapped dataset, and checked before training on it.
 
-On disk, so that its size does not matter and a resumed run finds what it was trained on, even if it came from a pipe.
+It is on disk so that its size does not matter, and so that a resumed run trains on the same text even if it came from a pipe.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from selfguide.data import Sentences
 from selfguide.errors import SelfguideError
+from selfguide.files import write_text
 from selfguide.progress import Reporter, is_main_process
 from selfguide.training.distributed import wait_for_everyone
 from selfguide.training.settings import TrainingSettings
@@ -25,7 +26,20 @@ if TYPE_CHECKING:
 def prepare_text(
     work: Path, sentences: Sentences | None, settings: TrainingSettings, reporter: Reporter
 ) -> tuple[Dataset, dict[str, Any]]:
-    """The cleaned text as a memory-mapped dataset, and its summary; a resumed run finds both in its folder."""
+    """Write the cleaned text into the work folder, unless a resumed run finds it there.
+
+    Args:
+        work: The run's work folder.
+        sentences: The text; ``None`` if the folder has it.
+        settings: The training settings, for the processes to wait for one another.
+        reporter: Shows progress and the summary.
+
+    Returns:
+        The text as a memory-mapped dataset with the column ``sentence``, and its summary.
+
+    Raises:
+        SelfguideError: Fewer than two sentences are left.
+    """
     from datasets import Dataset
 
     arrow, summary_file = work / "text.arrow", work / "text.json"
@@ -36,12 +50,10 @@ def prepare_text(
         if sentences.summary.kept < 2:
             raise SelfguideError(
                 f"There is too little to train on: {sentences.summary.describe()}. "
-                "Contrastive training needs at least two different sentences, and pays from a few hundred on."
+                "Contrastive training needs at least two different sentences, and pays off from a few hundred on."
             )
         reporter.note(sentences.summary.describe())
-        fresh = summary_file.with_suffix(".tmp")
-        fresh.write_text(json.dumps(summary, indent=2), encoding="utf-8")
-        fresh.replace(summary_file)
+        write_text(summary_file, json.dumps(summary, indent=2))
     wait_for_everyone(settings)
     return Dataset.from_file(str(arrow)), json.loads(summary_file.read_text(encoding="utf-8"))
 
@@ -69,7 +81,15 @@ def _write_arrow(path: Path, sentences: Iterable[str], reporter: Reporter, chunk
 def check_text(
     text: Dataset, encoder: SentenceTransformer, settings: TrainingSettings, reporter: Reporter, few_steps: int
 ) -> None:
-    """Warn where training is likely to be pointless; ``few_steps``: below these the method does more harm than good."""
+    """Warn where training is likely to be pointless.
+
+    Args:
+        text: The text as a dataset.
+        encoder: The encoder to be tuned, whose tokenizer reads a sample.
+        settings: The training settings.
+        reporter: Gets the warnings.
+        few_steps: Below so many steps the method does more harm than good.
+    """
     count = len(text)
     per_epoch = count / (settings.batch_size * settings.gradient_accumulation)
     steps = settings.max_steps or math.ceil(settings.epochs * per_epoch)
@@ -79,7 +99,7 @@ def check_text(
             f"{few_steps} steps the result may be worse than the untuned encoder: add text, or say --epochs "
             f"{math.ceil(few_steps / per_epoch)}."
         )
-    if not callable(encoder.tokenizer):  # an encoder that looks words up has a tokenizer of another kind
+    if not callable(encoder.tokenizer):  # an encoder of static word embeddings has another kind of tokenizer
         return
     step = max(1, count // 500)
     sample = [text[index]["sentence"] for index in range(0, count, step)]

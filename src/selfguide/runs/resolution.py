@@ -26,13 +26,15 @@ def resolve(config: RunConfig) -> tuple[RunConfig, Method]:
     Raises:
         UsageError: A method, an option or a setting is unknown, or a value is not allowed.
     """
-    method = registry.make(config.method, config.options)
+    reference = config.method or registry.DEFAULT
+    method = registry.make(reference, config.options)
     training = method.defaults.override(config.training)
     unknown = sorted(set(config.text_options) - {item.name for item in fields(TextOptions)})
     if unknown:
         raise UsageError(f"There is no text option {unknown[0]!r}; `selfguide train --help` lists them.")
     complete = replace(
         config,
+        method=reference,
         options=method.describe_options(),
         training=asdict(training),
         text_options=asdict(TextOptions(**config.text_options)),

@@ -1,4 +1,4 @@
-"""A run: from a configuration to a finished folder. :func:`train` is the Python API, :func:`run` what the commands call."""
+"""One run, from a configuration to the saved encoder. :func:`train` is the Python API, :func:`run` what the commands call."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ GIVEN_ENCODER = "(an encoder given in Python)"
 def train(
     encoder: str | Path | SentenceTransformer,
     text: str | Path | Iterable[str] | Iterable[Path] | Sentences,
-    method: str | type[Method] | Method | Callable[[Any], nn.Module] = "sg-opt",
+    method: str | type[Method] | Method | Callable[[Any], nn.Module] = registry.DEFAULT,
     *,
     output: str | Path | None = None,
     dev: str | Path | None = None,
@@ -56,22 +56,29 @@ def train(
     text_options: TextOptions | None = None,
     **options: Any,
 ) -> SentenceTransformer:
-    """Tune an encoder on unlabelled text and return it.
+    """Make a sentence encoder from an encoder and unlabelled text.
 
     Args:
-        encoder: ``"mini"``, a folder, a hub name, or a loaded SentenceTransformer (a copy is tuned, yours stays as it is).
-        text: a file, glob or ``hf:`` name; a list of paths; a list of sentences; or :class:`~selfguide.data.Sentences`.
-        method: a name that ``selfguide methods`` lists, ``"package.module:Class"``, a :class:`~selfguide.methods.Method` class
+        encoder: ``"mini"``, a folder, a hub name, or a loaded ``SentenceTransformer``, of which a copy is tuned.
+        text: A file, glob or ``hf:`` name; a list of paths; a list of sentences; or :class:`~selfguide.data.Sentences`.
+        method: A name that ``selfguide methods`` lists, ``"package.module:Class"``, a :class:`~selfguide.methods.Method` class
             or instance, or a function that makes a sentence-transformers loss from a model; such a loss is trained on every
             sentence paired with itself.
-        output: folder for the finished encoder; ``None`` writes nothing.
-        dev: graded pairs (score, sentence, sentence; tab-separated) that choose the best checkpoint.
-        overwrite, resume: what to do with what a former run left at ``output``.
-        quiet: no notes and no progress bar.
-        report: write ``report.html`` into the folder; it shows up to 200 sentences of the text.
-        text_options: how the text is read and cleaned.
-        **options: training settings (``epochs``, ``batch_size``, ``learning_rate``, ``seed`` …, see
+        output: Folder for the encoder; ``None`` writes nothing.
+        dev: File of graded pairs (score, sentence, sentence; tab-separated) that chooses the best checkpoint.
+        overwrite: Replace what an earlier run left at ``output``.
+        resume: Continue an interrupted run at ``output``.
+        quiet: Show no notes and no progress bar.
+        report: Write ``report.html`` into the folder; it shows up to 200 sentences of the text.
+        text_options: How the text is read and cleaned.
+        **options: Training settings (``epochs``, ``batch_size``, ``learning_rate``, ``seed`` …, see
             :class:`~selfguide.training.settings.TrainingSettings`) and the method's own (``temperature``, ``stay_close`` …).
+
+    Returns:
+        The sentence encoder, in evaluation mode.
+
+    Raises:
+        SelfguideError: The text, the encoder, an option or the output folder cannot be used; the message says why.
 
     Example::
 
@@ -107,7 +114,21 @@ def run(
     resume: bool = False,
     report: bool = True,
 ) -> tuple[SentenceTransformer, RunRecord]:
-    """Do a run; see :func:`train`. ``sentences`` and ``encoder`` stand in for what the configuration only names."""
+    """Run a configuration; see :func:`train`.
+
+    Args:
+        config: What to run; defaults are filled in.
+        output: Folder for the encoder; ``None`` writes nothing.
+        reporter: Shows notes, warnings and progress.
+        sentences: The text, where the configuration only names it.
+        encoder: The encoder, where the configuration only names it; a copy is tuned.
+        overwrite: Replace what an earlier run left at ``output``.
+        resume: Continue an interrupted run at ``output``.
+        report: Write ``report.html``.
+
+    Returns:
+        The encoder, and the record that ``run.json`` keeps.
+    """
     config, method = resolve(config)
     with work_folder(config, output, overwrite, resume) as work, quiet_libraries():
         started = time.monotonic()
@@ -123,7 +144,7 @@ def run(
         text, record.text = prepare_text(work, sentences, settings, reporter)
         record.seconds["text"] = time.monotonic() - started
         check_text(text, student, settings, reporter, method.few_steps)
-        # The student is tuned in place, so what a report shows of the time before is measured now.
+        # The encoder is tuned in place, so the report's "before" has to be measured now.
         measured = report and output is not None and is_main_process()
         before = collect_before(student, sample(text, seed=settings.seed), reporter) if measured else None
         evaluator = _evaluator(dev_pairs, settings) if dev_pairs else None
@@ -131,7 +152,7 @@ def run(
             record.scores |= _scores_before(student, evaluator)
         context = FitContext(text, settings, work, reporter, evaluator, resume=resume)
         outcome = method.fit(student, context)
-        if evaluator is not None and outcome.best_score is None:  # nothing was tuned, so nothing was scored on the way
+        if evaluator is not None and outcome.best_score is None:  # without tuning there were no dev checks
             outcome.best_score = float(evaluator(outcome.encoder)[f"dev_{DEV_METRIC}"])
         evidence = collect_after(before, outcome.encoder, reporter)
         _fill(record, outcome, reporter)
@@ -158,9 +179,7 @@ def _open_named_text(config: RunConfig) -> Sentences:
 def _dev_pairs(path: str) -> Pairs:
     pairs = read_pairs(Path(path))
     if len(set(pairs.scores)) < 2:
-        raise SelfguideError(
-            f"{path} gives every pair the same score: they cannot tell a better checkpoint from a worse."
-        )
+        raise SelfguideError(f"{path} gives every pair the same score, so it cannot choose a checkpoint.")
     return pairs
 
 
@@ -179,7 +198,7 @@ def _evaluator(pairs: Pairs, settings: TrainingSettings) -> EmbeddingSimilarityE
 
 
 def _scores_before(encoder: SentenceTransformer, evaluator: EmbeddingSimilarityEvaluator) -> dict[str, float]:
-    """Dev scores of the untuned encoder's [CLS] and mean."""
+    """Score the untuned encoder's [CLS] and mean embeddings on the dev pairs."""
     return {
         f"before ({pooling})": float(evaluator(with_pooling(encoder, pooling))[f"dev_{DEV_METRIC}"])
         for pooling in ("cls", "mean")
@@ -216,7 +235,7 @@ def _finish(
     final: Path,
     report: tuple[RunEvidence | None, Reporter] | None,
 ) -> None:
-    """Write the folder under a temporary name, then put it in place."""
+    """Write the folder under a temporary name, then rename it."""
     from selfguide.runs.card import model_card
 
     if is_main_process():
@@ -224,26 +243,26 @@ def _finish(
         shutil.rmtree(finished, ignore_errors=True)
         encoder.save(str(finished), create_model_card=False, safe_serialization=True)
         (finished / "README.md").write_text(model_card(record, encoder), encoding="utf-8")
-        # Whether sentence-transformers alone can load the folder; if not, selfguide.load does.
+        # A folder that is not stock is loaded by selfguide.load, not by sentence-transformers alone.
         facts = {**asdict(record), "stock": is_stock(encoder)}
         (finished / RUN_FILE).write_text(json.dumps(facts, indent=2), encoding="utf-8")
         if report is not None:
             write_run_report(finished, *report)
         _keep_curves(work, finished)
-        _as_readable_as_any(finished)
+        _use_default_permissions(finished)
         replace_folder(finished, final)
         shutil.rmtree(work, ignore_errors=True)
     wait_for_everyone(TrainingSettings(**record.config.training))
 
 
 def _keep_curves(work: Path, finished: Path) -> None:
-    """A tracker on disk (tensorboard) writes below the work folder; its files go along, or they would be lost with it."""
+    """Move what a tracker (tensorboard) wrote below the work folder, which is removed."""
     if (work / "runs").is_dir():
         (work / "runs").rename(finished / "runs")
 
 
-def _as_readable_as_any(folder: Path) -> None:
-    """Weights are written for their owner alone; give every file the permissions that a new file has here."""
+def _use_default_permissions(folder: Path) -> None:
+    """Give every file the permissions of a new file; safetensors writes weights for their owner alone."""
     mask = os.umask(0)
     os.umask(mask)
     for path in folder.rglob("*"):

@@ -18,7 +18,8 @@ class RunConfig:
 
     text: tuple[str, ...]
     encoder: str = "mini"
-    method: str = "sg-opt"
+    method: str = ""
+    """A reference of :mod:`selfguide.methods.registry`; empty for its default."""
     options: dict[str, Any] = field(default_factory=dict)
     training: dict[str, Any] = field(default_factory=dict)
     text_options: dict[str, Any] = field(default_factory=dict)
