@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from selfguide.data.pairs import Pairs, UnscoredPairs, read_pairs, read_unscored_pairs
+from selfguide.data.pairs import Pairs, SentencePairs, read_pairs, read_sentence_pairs
 from selfguide.errors import SelfguideError
 
 GOOD = "0.5\ta man\ta woman\n4\tone\ttwo\n"
@@ -98,9 +98,9 @@ def test_what_is_no_file(tmp_path: Path) -> None:
 
 def test_unscored_pairs(put: Callable[..., Path]) -> None:
     path = put("a man\ta woman\n")
-    assert read_unscored_pairs(path) == UnscoredPairs(None, ["a man"], ["a woman"], path)
+    assert read_sentence_pairs(path) == SentencePairs(None, ["a man"], ["a woman"], path)
     path = put(GOOD)
-    assert read_unscored_pairs(path) == UnscoredPairs([0.5, 4.0], ["a man", "one"], ["a woman", "two"], path)
+    assert read_sentence_pairs(path) == SentencePairs([0.5, 4.0], ["a man", "one"], ["a woman", "two"], path)
 
 
 @pytest.mark.parametrize(
@@ -119,7 +119,7 @@ def test_unscored_pairs(put: Callable[..., Path]) -> None:
     ],
 )
 def test_faulty_unscored_files(put: Callable[..., Path], data: str, words: str) -> None:
-    assert words in refusal(put(data), read_unscored_pairs)
+    assert words in refusal(put(data), read_sentence_pairs)
 
 
 sentence = st.text(st.characters(exclude_categories=["Cs", "Cc"]), min_size=1).filter(

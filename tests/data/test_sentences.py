@@ -184,7 +184,7 @@ def test_repeats_are_those_that_a_set_finds(batches: list[list[str]], buffer_siz
         for sentence in batch:
             naive.append(sentence not in seen)
             seen.add(sentence)
-        assert hashes.first_met(hash_sentences(batch)).tolist() == naive
+        assert hashes.first_occurrences(hash_sentences(batch)).tolist() == naive
     assert len(hashes) == len(seen)
 
 
@@ -200,10 +200,10 @@ def test_many_hashes_take_eight_bytes_each_in_few_runs() -> None:
     hashes = SeenHashes(buffer_size=1024)
     numbers = np.random.default_rng(0).integers(0, 2**64, 200_000, dtype=np.uint64)
     for start in range(0, numbers.size, 1000):
-        hashes.first_met(numbers[start : start + 1000])
+        hashes.first_occurrences(numbers[start : start + 1000])
     assert hashes.nbytes == 8 * len(hashes) == 8 * 200_000
     assert len(hashes._runs) < 12
-    assert not hashes.first_met(numbers).any()
+    assert not hashes.first_occurrences(numbers).any()
 
 
 def test_repeats_are_found_across_batches_and_files(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from reading import COMPRESS, counts, early_refusal, read, refusal, zstd
 from selfguide.data import Sentences, TextOptions
-from selfguide.data.streams import LONGEST_LINE, line_chunks
+from selfguide.data.lines import LONGEST_LINE, line_chunks
 from selfguide.errors import SelfguideError, UsageError
 
 # -- globs

@@ -51,9 +51,9 @@ def similarity(
         typer.echo(f"{float(cosine(vectors[0], vectors[1])):.4f}")
         return
 
-    from selfguide.data.pairs import read_unscored_pairs
+    from selfguide.data.pairs import read_sentence_pairs
 
-    graded = read_unscored_pairs(pairs)
+    graded = read_sentence_pairs(pairs)
 
     from selfguide.engine.encode import cosine, encode
     from selfguide.models.encoders import load_encoder

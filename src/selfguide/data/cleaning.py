@@ -1,53 +1,138 @@
-"""From a raw row to a clean sentence: the rules, one row at a time, with no state."""
+"""From raw rows to clean sentences: normalise each row, then drop blank, over-long and repeated ones, and count."""
 
 from __future__ import annotations
 
 import re
 import unicodedata
+from collections import Counter
+from itertools import compress
+from typing import NamedTuple
 
-# Controls that are not white space, and the format characters nobody sees: soft hyphen, zero-width space,
-# direction marks, the byte-order mark, tags. The visible format characters (Arabic number signs) stay, and so do the
-# joiner and the non-joiner: Persian and the Indic scripts spell words with them, emoji are put together by them.
+from selfguide.data.dedup import SeenHashes, hash_sentences
+from selfguide.data.options import TextOptions
+
+# Control characters other than white space, and invisible format characters: soft hyphen, zero-width space, direction
+# marks, byte-order mark, tags. Visible format characters (Arabic number signs) stay, and so do the zero-width joiner and
+# non-joiner: Persian and Indic scripts need them in their spelling, and emoji are composed with them.
 _INVISIBLE = re.compile(
     "[\x00-\x08\x0e-\x1b\x7f-\x84\x86-\x9f\u00ad\u061c\u180e\u200b\u200e\u200f\u202a-\u202e\u2060-\u2064\u2066-\u206f"
     "\ufeff\ufff9-\ufffb\U000e0001\U000e0020-\U000e007f]+"
 )
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
+# What became of a row; several apply to a line that is truncated and kept, for instance.
+KEPT, BLANK, TOO_LONG, DUPLICATE, MISSING, REPLACED = 1, 2, 4, 8, 16, 32
+
 
 class MarkedText(str):
-    """A row with a remark for the counts; almost every row needs none and is a plain ``str``."""
+    """A row with remarks for the counts; almost every row needs none and is a plain ``str``."""
 
     __slots__ = ("replaced", "truncated")
 
-    replaced: bool  # bad UTF-8 was replaced in it
-    truncated: bool  # it is the head of a line too long to be held in memory
+    replaced: bool  # invalid UTF-8 was replaced in it
+    truncated: bool  # it is the start of a line too long to hold in memory
 
     def __new__(cls, text: str, *, replaced: bool = False, truncated: bool = False) -> MarkedText:
+        """Make a marked copy of a text."""
         marked = super().__new__(cls, text)
         marked.replaced = replaced
         marked.truncated = truncated
         return marked
 
 
-# A row as a reader hands it over: None is a null value.
+# A row as a reader yields it; None is a null value.
 Row = str | None
 
 
 def clean(text: str) -> str:
-    """NFC, no invisible characters, any run of white space one space, nothing at the ends."""
-    # Most lines are clean already. Printable means: no control, no format character, and no white space but the space.
+    """Normalise to NFC, drop invisible characters, collapse white space to single spaces and strip it at the ends."""
+    # Most lines are clean. Printable means: no control or format character, and no white space but the space.
     if text.isprintable() and "  " not in text and unicodedata.is_normalized("NFC", text):
         return text.strip()
-    # The order matters: only once the invisible characters are gone can a letter and its accent meet and compose.
+    # The order matters: a letter and its accent compose only after invisible characters between them are gone.
     visible = _INVISIBLE.sub("", text)
     return unicodedata.normalize("NFC", " ".join(visible.split()))
 
 
 def has_surrogates(text: str) -> bool:
-    """Whether the text holds half a character (JSON escapes can spell one), which no UTF-8 file can hold."""
+    """Return whether the text holds half of a surrogate pair (JSON can escape one), which UTF-8 cannot encode."""
     return not text.isascii() and _SURROGATE.search(text) is not None
 
 
 def replace_surrogates(text: str) -> MarkedText:
+    """Return the text with U+FFFD for every surrogate, marked as replaced."""
     return MarkedText(_SURROGATE.sub("\ufffd", text), replaced=True)
+
+
+def count_flags(flags: Counter[int]) -> dict[str, int]:
+    """Turn counts of flag combinations into counts of each flag, under the names of the summary's fields."""
+    names = {
+        "kept": KEPT,
+        "blank": BLANK,
+        "too_long": TOO_LONG,
+        "duplicates": DUPLICATE,
+        "missing": MISSING,
+        "replaced": REPLACED,
+    }
+    return {name: sum(count for row, count in flags.items() if row & flag) for name, flag in names.items()}
+
+
+class FilteredBatch(NamedTuple):
+    """The sentences of a batch of rows."""
+
+    flags: bytearray  # one for each row of the batch
+    sentences: list[str]
+    rows: list[int]  # the row in the batch that each sentence comes from
+
+
+class RowFilter:
+    """Cleans and filters the rows of one pass; it remembers sentences to find repeats, so each pass needs a new one."""
+
+    def __init__(self, options: TextOptions) -> None:
+        self._options = options
+        self._seen = None if options.keep_duplicates else SeenHashes()
+
+    def apply(self, batch: list[Row]) -> FilteredBatch:
+        """Clean and filter the next rows of the pass."""
+        max_chars = self._options.max_chars
+        filtered = FilteredBatch(bytearray(len(batch)), [], [])
+        for row, raw in enumerate(batch):
+            text = "" if raw is None else clean(raw)
+            flag = KEPT
+            if not text or len(text) > max_chars or isinstance(raw, MarkedText):
+                text, flag = self._classify(raw, text)
+            filtered.flags[row] = flag
+            if flag & KEPT:
+                filtered.sentences.append(text)
+                filtered.rows.append(row)
+        return self._without_repeats(filtered)
+
+    def _classify(self, raw: Row, text: str) -> tuple[str, int]:
+        """Return the text and the flags of a row that is not an ordinary sentence."""
+        truncated = isinstance(raw, MarkedText) and raw.truncated
+        replaced = REPLACED if isinstance(raw, MarkedText) and raw.replaced else 0
+        kept_if_blank = KEPT if self._options.keep_blank else 0
+        if raw is None:
+            return "", MISSING | kept_if_blank
+        if truncated or len(text) > self._options.max_chars:
+            if self._options.long_lines == "drop":
+                return "", TOO_LONG | replaced
+            cut = text[: self._options.max_chars].rstrip()
+            return cut, TOO_LONG | replaced | (KEPT if cut else kept_if_blank)
+        if not text:
+            return "", BLANK | replaced | kept_if_blank
+        return text, KEPT | replaced
+
+    def _without_repeats(self, filtered: FilteredBatch) -> FilteredBatch:
+        flags, sentences, rows = filtered
+        if self._seen is None or not sentences:
+            return filtered
+        first = self._seen.first_occurrences(hash_sentences(sentences)).tolist()
+        if all(first):
+            return filtered
+        # A blank row that is kept keeps the output aligned with the input, so it is no repeat of another blank.
+        wanted = [new or not sentence for new, sentence in zip(first, sentences, strict=True)]
+        for row, keep in zip(rows, wanted, strict=True):
+            if not keep:
+                flags[row] ^= KEPT | DUPLICATE
+        return FilteredBatch(flags, list(compress(sentences, wanted)), list(compress(rows, wanted)))

@@ -1,10 +1,11 @@
-"""Exact-repeat removal for many millions of sentences in little memory.
+"""Exact de-duplication of a stream of many millions of sentences in little memory.
 
-A Python set of 50 million strings needs several gigabytes. Here a sentence is remembered as a 64-bit hash, and the
-hashes lie in sorted numpy arrays ("runs") that are merged as they grow, so that there are few of them, each at least
-twice as long as the next: 8 bytes a distinct sentence, 16 for the moment in which the longest runs are merged, and a
-look-up is a handful of binary searches. That any two of 50 million distinct sentences share a hash, so that one of them
-is lost, has a probability of 7 in 100,000.
+It is written by hand because nothing at hand does this on a stream: a Python set of 50 million strings needs several
+gigabytes, data frames and ``datasets`` hold or sort the whole text, and a Bloom filter drops new sentences at random.
+Here a sentence is remembered as a 64-bit hash, and the hashes are kept in a few sorted numpy arrays ("runs"), merged as they
+grow so that each is at least twice as long as the next. That takes 8 bytes per distinct sentence (16 while the longest runs
+are merged), and a lookup is a handful of binary searches. The probability that any two of 50 million distinct sentences share
+a hash, so that one of them is lost, is 7 in 100,000.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ BUFFER_SIZE = 32_768
 
 
 def hash_sentences(sentences: Iterable[str]) -> Hashes:
+    """Return the 64-bit BLAKE2b hash of each sentence."""
     import numpy as np
 
     digests = [blake2b(sentence.encode(), digest_size=8).digest() for sentence in sentences]
@@ -31,24 +33,26 @@ def hash_sentences(sentences: Iterable[str]) -> Hashes:
 
 
 class SeenHashes:
-    """The set of the hashes met so far, asked and added to a batch at a time."""
+    """The set of all hashes so far; ``buffer_size`` of them are collected before they become a run."""
 
     def __init__(self, buffer_size: int = BUFFER_SIZE) -> None:
         import numpy as np
 
         self._buffer_size = buffer_size
-        self._buffer: Hashes = np.empty(0, dtype=np.uint64)  # sorted; small, so that taking in a batch is cheap
-        self._runs: list[Hashes] = []  # sorted; the longest first
+        self._buffer: Hashes = np.empty(0, dtype=np.uint64)  # sorted, and small, so that adding a batch is cheap
+        self._runs: list[Hashes] = []  # each sorted; the longest first
 
     def __len__(self) -> int:
+        """Return the number of distinct hashes."""
         return self._buffer.size + sum(run.size for run in self._runs)
 
     @property
     def nbytes(self) -> int:
+        """Bytes that the hashes take in memory."""
         return self._buffer.nbytes + sum(run.nbytes for run in self._runs)
 
-    def first_met(self, hashes: Hashes) -> Mask:
-        """True where a hash comes for the first time ever, and not just in this batch; then it is remembered."""
+    def first_occurrences(self, hashes: Hashes) -> Mask:
+        """Add the next hashes of the stream, and return where one occurs for the first time in all of it."""
         import numpy as np
 
         values, positions = np.unique(hashes, return_index=True)
@@ -73,7 +77,7 @@ class SeenHashes:
 
 
 def _contains(run: Hashes, values: Hashes) -> Mask:
-    """For each of the sorted values, whether it is in the sorted run."""
+    """Return which of the sorted values are in the sorted run."""
     import numpy as np
 
     if not run.size:
@@ -87,5 +91,5 @@ def _merged(one: Hashes, other: Hashes) -> Hashes:
     import numpy as np
 
     both = np.concatenate((one, other))
-    both.sort()  # in place: a merging sort would be no faster here, and wants half as much memory again
+    both.sort()  # in place: a merge would be no faster here, and needs half as much memory again
     return both

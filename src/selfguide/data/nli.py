@@ -1,8 +1,8 @@
-"""Labelled pairs for natural language inference: a premise, a hypothesis, and whether the one follows from the other.
+"""Labelled pairs for natural language inference: a premise, a hypothesis, and whether the hypothesis follows.
 
-A file holds ``label<TAB>premise<TAB>hypothesis`` a line, without a header and with nothing quoted; further columns are
-ignored. Labels are the words entailment, neutral and contradiction, or 0, 1 and 2 in that order. A row whose label is ``-``
-(or −1), on which the annotators did not agree, is skipped and counted. Files may be compressed (.gz and the like).
+Each line of a file is ``label<TAB>premise<TAB>hypothesis``, without header or quoting; further columns are ignored. Labels
+are entailment, neutral and contradiction, or 0, 1 and 2 in that order. A row whose label is ``-`` or -1, on which the
+annotators did not agree, is skipped and counted. Files may be compressed (.gz and so on).
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from selfguide.data.lines import TextLines
 from selfguide.data.messages import shortened
 from selfguide.data.sources import byte_source, matching_paths
-from selfguide.data.streams import TextLines
 from selfguide.errors import SelfguideError, UsageError
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 LABELS = ("entailment", "neutral", "contradiction")
 COLUMNS = ("premise", "hypothesis")
 NO_FILE = "none"
-"""As an option's value: no file has been named."""
+"""Value of an option that names no file."""
 _NUMBER = {name: number for number, label in enumerate(LABELS) for name in (label, str(number))}
 _UNDECIDED = ("-", "-1")
 _LAYOUT = "label<TAB>premise<TAB>hypothesis"
@@ -34,8 +34,6 @@ _LAYOUT = "label<TAB>premise<TAB>hypothesis"
 
 @dataclass
 class _Rows:
-    """What has been read so far."""
-
     premises: list[str] = field(default_factory=list)
     hypotheses: list[str] = field(default_factory=list)
     labels: list[int] = field(default_factory=list)
@@ -43,10 +41,17 @@ class _Rows:
 
 
 def read_nli(sources: str | Path | Iterable[str | Path], reporter: Reporter | None = None) -> Dataset:
-    """Read labelled pairs into a dataset with the columns ``premise``, ``hypothesis`` and ``label`` (0, 1 or 2).
+    """Read labelled pairs.
 
-    ``sources``: a file, a pattern such as ``nli/*.tsv.gz``, several of these with commas between them, or a list of them.
-    The reporter is told how many pairs of each label there are.
+    Args:
+        sources: A file, a glob such as ``nli/*.tsv.gz``, several of these separated by commas, or a list of them.
+        reporter: Receives the number of pairs of each label.
+
+    Returns:
+        A dataset with the columns ``premise``, ``hypothesis`` and ``label`` (0, 1 or 2).
+
+    Raises:
+        SelfguideError: A file cannot be read, a line is at fault, or a label does not occur.
     """
     from datasets import Dataset
 
@@ -61,7 +66,16 @@ def read_nli(sources: str | Path | Iterable[str | Path], reporter: Reporter | No
 
 
 def check_option(value: str, method: str) -> None:
-    """Refuse an option ``nli`` that names no file, or files that are not there."""
+    """Check a method's option ``nli``.
+
+    Args:
+        value: The option: files as in :func:`read_nli`.
+        method: Name of the method, for the error.
+
+    Raises:
+        UsageError: It names no file.
+        SelfguideError: A file does not exist.
+    """
     if value in (NO_FILE, ""):
         raise UsageError(
             f"The method {method} learns from labelled pairs of sentences: name a file of them with --nli FILE "
@@ -77,7 +91,7 @@ def _paths(sources: str | Path | Iterable[str | Path]) -> list[Path]:
 def _names(sources: str | Path | Iterable[str | Path]) -> Iterator[str]:
     for source in [sources] if isinstance(sources, str | Path) else sources:
         name = str(source)
-        # What exists under its whole name is one file, even with a comma in it.
+        # A name that exists as a whole is one file, even with a comma in it.
         whole = isinstance(source, Path) or Path(name).expanduser().exists()
         yield from [name] if whole else [part.strip() for part in name.split(",") if part.strip()]
 
@@ -89,8 +103,7 @@ def _read(path: Path, rows: _Rows) -> None:
         if cells == [""]:
             continue
         if len(cells) < 3:
-            count = f"{len(cells)} tab-separated column{'s' if len(cells) > 1 else ''}"
-            raise lines.error(f"has {count}: every line must be {_LAYOUT}.")
+            raise lines.column_error(cells, _LAYOUT)
         word, premise, hypothesis = (cell.strip() for cell in cells[:3])
         if word in _UNDECIDED:
             rows.undecided += 1
@@ -110,7 +123,7 @@ def _read(path: Path, rows: _Rows) -> None:
 
 
 def _check_labels(rows: _Rows, paths: list[Path]) -> None:
-    """All three labels must be there: labels of another kind (paraphrase or not: 0 and 1) would be taken for these."""
+    """Require all three labels, because labels of another kind (0 and 1 for paraphrases) would be mistaken for these."""
     where = str(paths[0]) if len(paths) == 1 else f"The {len(paths)} files"
     holds = "holds" if len(paths) == 1 else "hold"
     missing = [label for number, label in enumerate(LABELS) if number not in set(rows.labels)]

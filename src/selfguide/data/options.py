@@ -1,4 +1,4 @@
-"""What a caller may ask of the text, and what a pass over it counted."""
+"""How text is read, and what a pass over it counted."""
 
 from __future__ import annotations
 
@@ -11,49 +11,54 @@ from selfguide.options import AtLeast, CheckedOptions, NotEmpty
 
 @dataclass(frozen=True)
 class TextOptions(CheckedOptions):
-    """How sentences are taken out of their sources and cleaned.
+    """How sentences are read from their sources and cleaned.
 
-    ``column`` is for csv, tsv, parquet and hub datasets (a name, or a number from 0; with a number every row of a csv
-    or tsv file is data, with a name the first is the header), ``field`` for JSON lines (dots lead into nested objects).
-    Rows align with the input, as encoding needs, when ``keep_blank`` and ``keep_duplicates`` are set and ``long_lines``
-    is "cut"; a missing value is then an empty sentence too.
+    The output has a row for each row of the input, as encoding needs, if ``keep_blank`` and ``keep_duplicates`` are set and
+    ``long_lines`` is "cut"; a missing value is then an empty sentence too.
     """
 
     column: Annotated[str | None, NotEmpty()] = None
+    """Column of csv, tsv, parquet and hub sources: a name, or a number from 0. With a number every row of a csv or tsv file
+    is data, with a name the first row is the header."""
     field: Annotated[str | None, NotEmpty()] = None
+    """Field of JSON lines; dots lead into nested objects."""
     keep_duplicates: bool = False
+    """Keep every occurrence of a repeated sentence."""
     keep_blank: bool = False
+    """Keep blank rows as empty sentences."""
     max_chars: Annotated[int, AtLeast(1)] = 5000
+    """Maximum length of a sentence in characters."""
     long_lines: Literal["drop", "cut"] = "drop"
+    """What to do with longer ones."""
     on_bad_utf8: Literal["error", "replace"] = "error"
+    """Whether invalid UTF-8 is an error or becomes U+FFFD."""
     limit: Annotated[int | None, AtLeast(1)] = None
+    """Stop after this many sentences."""
 
 
 @dataclass(frozen=True)
 class TextSummary:
-    """The counts of one pass, exact up to the sentence last handed out.
-
-    ``read`` counts lines or rows, ``kept`` the sentences handed out; the others say what became of the rest. A line
-    that was cut, or blank and kept, is counted both in ``kept`` and under its own word. ``fingerprint`` is the hash of
-    the kept sentences in order, and is None until the pass is complete.
-    """
+    """The counts of one pass, exact up to the last sentence yielded."""
 
     files: tuple[str, ...] = ()
     read: int = 0
+    """Lines or rows."""
     kept: int = 0
+    """Sentences yielded; those that were truncated, or blank and kept, also count under ``too_long`` or ``blank``."""
     blank: int = 0
     too_long: int = 0
     duplicates: int = 0
     missing: int = 0
     replaced: int = 0
     fingerprint: str | None = None
+    """Hash of the sentences in order; ``None`` until the pass is complete."""
 
     def as_dict(self) -> dict[str, Any]:
-        """The same as plain JSON-able values."""
+        """Return the fields as values that JSON can hold."""
         return asdict(self) | {"files": list(self.files)}
 
     def describe(self) -> str:
-        """One short sentence for people; what did not happen is not mentioned."""
+        """Return a short sentence that leaves out what did not occur."""
         remarks = [
             f"{self.kept:,} kept",
             _counted(self.duplicates, "repeat", "repeats"),

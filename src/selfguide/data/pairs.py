@@ -1,7 +1,6 @@
-"""Graded pairs of sentences, for evaluation: ``score<TAB>sentence<TAB>sentence``, no header, nothing quoted or escaped.
+"""Pairs of sentences, graded or not: ``score<TAB>sentence<TAB>sentence`` per line, without header, quoting or escapes.
 
-The sentences are taken as they stand, without the cleaning that training text gets: a benchmark's rows are all wanted,
-and its text as it was released.
+Sentences are not cleaned as training text is: a benchmark needs every row, with its text as released.
 """
 
 from __future__ import annotations
@@ -12,30 +11,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
+from selfguide.data.lines import TextLines
 from selfguide.data.messages import shortened
 from selfguide.data.sources import byte_source, require_file
-from selfguide.data.streams import TextLines
 from selfguide.errors import SelfguideError
 
 _LAYOUTS = {2: "sentence<TAB>sentence", 3: "score<TAB>sentence<TAB>sentence"}
 
 
 @dataclass(frozen=True)
-class Pairs:
-    """Pairs with a score each, in the order of the file."""
-
-    scores: list[float]
-    first: list[str]
-    second: list[str]
-    path: Path
-
-    def __len__(self) -> int:
-        return len(self.first)
-
-
-@dataclass(frozen=True)
-class UnscoredPairs:
-    """Pairs whose scores may not be there: None when the file has two columns."""
+class SentencePairs:
+    """Pairs in the order of their file, with or without scores."""
 
     scores: list[float] | None
     first: list[str]
@@ -43,11 +29,29 @@ class UnscoredPairs:
     path: Path
 
     def __len__(self) -> int:
+        """Return the number of pairs."""
         return len(self.first)
 
 
+@dataclass(frozen=True)
+class Pairs(SentencePairs):
+    """Pairs with a score each."""
+
+    scores: list[float]
+
+
 def read_pairs(path: str | Path) -> Pairs:
-    """A file of graded pairs; at least two, since less cannot be correlated."""
+    """Read graded pairs.
+
+    Args:
+        path: The file.
+
+    Returns:
+        At least two pairs, since fewer cannot be correlated.
+
+    Raises:
+        SelfguideError: The file cannot be read, a line is at fault, or there is only one pair.
+    """
     rows = list(_rows(Path(path), columns=(3,)))
     if len(rows) < 2:
         raise SelfguideError(f"{path} holds only one pair: at least two are needed, as {_LAYOUTS[3]} a line.")
@@ -55,11 +59,21 @@ def read_pairs(path: str | Path) -> Pairs:
     return Pairs(scores, [row.first for row in rows], [row.second for row in rows], Path(path))
 
 
-def read_unscored_pairs(path: str | Path) -> UnscoredPairs:
-    """A file of pairs with or without a score in front."""
+def read_sentence_pairs(path: str | Path) -> SentencePairs:
+    """Read pairs with or without a score in front.
+
+    Args:
+        path: The file.
+
+    Returns:
+        The pairs; ``scores`` is ``None`` if the file has two columns.
+
+    Raises:
+        SelfguideError: The file cannot be read, or a line is at fault.
+    """
     rows = list(_rows(Path(path), columns=(2, 3)))
     scores = [row.score for row in rows if row.score is not None]
-    return UnscoredPairs(scores or None, [row.first for row in rows], [row.second for row in rows], Path(path))
+    return SentencePairs(scores or None, [row.first for row in rows], [row.second for row in rows], Path(path))
 
 
 class _Row(NamedTuple):
@@ -69,20 +83,20 @@ class _Row(NamedTuple):
 
 
 def _rows(path: Path, columns: tuple[int, ...]) -> Iterator[_Row]:
-    """The one parser: every line in one of the layouts allowed, and all lines in the same."""
+    """Parse the file: the first line chooses among the allowed numbers of columns, and all lines must agree."""
     lines = TextLines(byte_source(require_file(path.expanduser())))
     allowed = columns
     found = False
-    blank = None  # the first of the blank lines that we are in
+    blank = None  # number of the first blank line since the last row
     for line in lines:
         cells = line.rstrip("\r").split("\t")
         if cells == [""]:
             blank = blank or lines.number
             continue
-        if blank:  # at the end of a file a blank line does no harm; in the middle something is missing
+        if blank:  # harmless at the end of a file, but in the middle something is missing
             raise SelfguideError(f"{path}, line {blank} is blank: every line must be {_layout(allowed)}.")
         if len(cells) not in allowed:
-            raise lines.error(f"has {_number_of_columns(cells)}: every line must be {_layout(allowed)}.")
+            raise lines.column_error(cells, _layout(allowed))
         allowed = (len(cells),)
         found = True
         yield _parsed(cells, lines)
@@ -100,17 +114,13 @@ def _parsed(cells: list[str], lines: TextLines) -> _Row:
 
 def _parsed_score(text: str, lines: TextLines) -> float:
     try:
-        score = float(text.replace("_", "?"))  # Python takes 1_0 for ten, and nobody writes a score so
+        score = float(text.replace("_", "?"))  # Python reads 1_0 as ten, but no score is written so
     except ValueError:
         score = math.nan
     if not math.isfinite(score):
         hint = " (a header has to be taken out)" if lines.number == 1 else ""
         raise lines.error(f"has {shortened(text)} as its score, where a finite number is wanted{hint}.")
     return score
-
-
-def _number_of_columns(cells: list[str]) -> str:
-    return f"{len(cells)} tab-separated column{'s' if len(cells) > 1 else ''}"
 
 
 def _layout(columns: tuple[int, ...]) -> str:

@@ -1,96 +1,116 @@
-"""One reader a line-based format: each turns a source into batches of raw rows, and knows how to name a faulty one."""
+"""Readers of line-based formats and of strings: each yields batches of raw rows and names the row that is at fault."""
 
 from __future__ import annotations
 
 import csv
 import json
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import closing
 from typing import Any, ClassVar, Literal
 
 from selfguide.data.cleaning import Row, has_surrogates, replace_surrogates
-from selfguide.data.columns import find_table_column, find_usual_name
-from selfguide.data.messages import REPLACE_BAD_UTF8, listed, shortened
+from selfguide.data.lines import BLOCK, LONGEST_LINE, ByteSource, TextLines, text_chunks
+from selfguide.data.messages import NAME_THE_COLUMN, REPLACE_BAD_UTF8, listed, shortened
 from selfguide.data.options import TextOptions
-from selfguide.data.streams import BLOCK, LONGEST_LINE, ByteSource, TextLines, text_chunks
 from selfguide.errors import SelfguideError, UsageError
 
 Batches = Generator[list[Row], None, None]
 
 BATCH_ROWS = 4096
 _BATCH_CHARS = 1 << 20
-# Typing mistakes in a field's name are to be found early, yet the first records of a file may well lack a field.
+# A mistyped field name should be found early, yet the first records of a file may lack a field.
 _RECORDS_WITHOUT_FIELD = 100
+_USUAL_NAMES = ("text", "sentence")
 
 
 class Reader:
-    """A named source of rows. ``takes`` is the option that says where in a row the sentence is."""
+    """A source of rows.
+
+    Args:
+        name: What messages call the source.
+        one_shot: Whether it can be read only once.
+    """
 
     takes: ClassVar[Literal["column", "field"] | None] = None
+    """The option that says where in a row the sentence is."""
 
     def __init__(self, name: str, *, one_shot: bool = False) -> None:
         self.name = name
         self.one_shot = one_shot
 
     def check(self) -> None:
-        """Read a little, so that an unusable source is reported before anything costly is begun."""
+        """Read a little, so that an unusable source is reported before anything costly starts."""
         if not self.one_shot:
             with closing(self.batches()) as batches:
                 next(batches, None)
 
     def batches(self) -> Batches:
-        """The rows in order; when a row is at fault, those before it come first and then the error."""
+        """Yield lists of rows, bounded in number and characters; on an error, those before it come first."""
+        batch: list[Row] = []
+        chars = 0
+        try:
+            for row in self.rows():
+                batch.append(row)
+                chars += len(row) if row else 0
+                if len(batch) >= BATCH_ROWS or chars >= _BATCH_CHARS:
+                    yield batch
+                    batch, chars = [], 0
+        except SelfguideError as error:
+            if batch:
+                yield batch
+            raise error
+        if batch:
+            yield batch
+
+    def rows(self) -> Iterator[Row]:
+        """Yield the rows one by one, for readers that do not read in batches."""
         raise NotImplementedError
 
 
-class LinesReader(Reader):
-    """One sentence a line."""
-
+class _FileReader(Reader):
     def __init__(self, source: ByteSource, options: TextOptions) -> None:
         super().__init__(source.name, one_shot=source.one_shot)
         self._source = source
-        self._on_bad_utf8 = options.on_bad_utf8
-        # The head that is held of a giant line must be long enough to be cut to max_chars after cleaning: a character
-        # has up to 4 bytes, and some of them may be white space.
-        self._longest = max(4 * BLOCK, 8 * options.max_chars)
+        self._options = options
+
+
+class LinesReader(_FileReader):
+    """Reads one sentence per line."""
 
     def batches(self) -> Batches:
-        for lines in text_chunks(self._source, self._longest, self._on_bad_utf8):
+        """See :meth:`Reader.batches`."""
+        # What is kept of a giant line must be long enough to be cut to max_chars after cleaning: a character has up to
+        # 4 bytes, and some may be white space.
+        longest = max(4 * BLOCK, 8 * self._options.max_chars)
+        for lines in text_chunks(self._source, longest, self._options.on_bad_utf8):
             yield list[Row](lines)
 
 
-class TableReader(Reader):
-    """Comma-separated (quoted as spreadsheets do) or tab-separated (nothing is quoted or escaped) rows."""
+class TableReader(_FileReader):
+    """Reads a column of comma-separated rows (quoted as in spreadsheets) or tab-separated ones (nothing is quoted)."""
 
     takes = "column"
 
     def __init__(self, source: ByteSource, options: TextOptions, *, tabs: bool) -> None:
-        super().__init__(source.name, one_shot=source.one_shot)
-        self._source = source
-        self._options = options
+        super().__init__(source, options)
         self._tabs = tabs
 
-    def batches(self) -> Batches:
-        return in_batches(self._cells())
-
-    def _cells(self) -> Iterator[Row]:
+    def rows(self) -> Iterator[Row]:
+        """See :meth:`Reader.rows`."""
         lines = TextLines(self._source, self._options.on_bad_utf8)
         rows = _tab_rows(lines) if self._tabs else _comma_rows(lines)
         first = next((row for row in rows if row), None)
         if first is None:
             return
-        index, is_header = find_table_column(self.name, first, self._options.column)
+        index, is_header = _find_table_column(self.name, first, self._options.column)
         if not is_header:
             yield lines.marked(first[index]) or None
         for row in rows:
             if row and len(row) != len(first):
-                raise lines.error(self._misfit(len(row), len(first)))
-            # No cells at all is a blank line, an empty cell is a missing value.
+                way_out = "a cell cannot hold a tab" if self._tabs else "put quotes around cells that hold a comma"
+                raise lines.error(f"has {len(row)} columns where the first row has {len(first)}: {way_out}.")
+            # A row without cells is a blank line, an empty cell is a missing value.
             yield (lines.marked(row[index]) or None) if row else ""
-
-    def _misfit(self, found: int, expected: int) -> str:
-        way_out = "a cell cannot hold a tab" if self._tabs else "put quotes around cells that hold a comma"
-        return f"has {found} columns where the first row has {expected}: {way_out}."
 
 
 def _tab_rows(lines: TextLines) -> Iterator[list[str]]:
@@ -100,9 +120,9 @@ def _tab_rows(lines: TextLines) -> Iterator[list[str]]:
 
 
 def _comma_rows(lines: TextLines) -> Iterator[list[str]]:
-    # The limit is one for the whole process; it is only ever raised, to where our own bound on a line is what counts.
+    # The limit belongs to the whole process, so it is only ever raised, to our own bound on a line.
     csv.field_size_limit(max(LONGEST_LINE, csv.field_size_limit()))
-    # Strict, or else a quote that is never closed would swallow the rest of the file without a word.
+    # Strict, because otherwise a quote that is never closed would silently swallow the rest of the file.
     rows = csv.reader((line + "\n" for line in lines), strict=True)
     while True:
         first_line = rows.line_num + 1
@@ -118,25 +138,18 @@ def _comma_rows(lines: TextLines) -> Iterator[list[str]]:
         yield row
 
 
-class JsonReader(Reader):
-    """One JSON object a line."""
+class JsonReader(_FileReader):
+    """Reads a field of one JSON object per line."""
 
     takes = "field"
 
-    def __init__(self, source: ByteSource, options: TextOptions) -> None:
-        super().__init__(source.name, one_shot=source.one_shot)
-        self._source = source
-        self._options = options
-
-    def batches(self) -> Batches:
-        return in_batches(self._values())
-
-    def _values(self) -> Iterator[Row]:
+    def rows(self) -> Iterator[Row]:
+        """See :meth:`Reader.rows`."""
         lines = TextLines(self._source, self._options.on_bad_utf8)
         field = self._options.field
         met = False
         without: list[dict[str, Any]] = []  # records before the first that has the field
-        held: list[Row] = []  # rows are held back until then, so that a mistyped name is an error from the start
+        held: list[Row] = []  # rows wait until then, so that a mistyped name is an error from the start
         for line in lines:
             row: Row = ""
             if line.strip():
@@ -162,7 +175,7 @@ class JsonReader(Reader):
 
     def _usual_field(self, record: dict[str, Any]) -> str:
         names = list(record)
-        found = find_usual_name(names) or (names[0] if len(names) == 1 else None)
+        found = _usual_name(names) or (names[0] if len(names) == 1 else None)
         if found is None:
             raise SelfguideError(
                 f"{self.name} has the fields {listed(names)}: say which one holds the sentences with field."
@@ -190,7 +203,7 @@ def _parsed_record(line: str, lines: TextLines) -> dict[str, Any]:
 
 
 def _looked_up(record: dict[str, Any], path: str) -> tuple[object, bool]:
-    """The value at a dotted path and whether there is one; a field whose own name has dots in it goes first."""
+    """Return the value at a dotted path and whether it exists; a field whose own name has dots takes precedence."""
     if path in record:
         return record[path], True
     value: object = record
@@ -202,7 +215,7 @@ def _looked_up(record: dict[str, Any], path: str) -> tuple[object, bool]:
 
 
 class StringsReader(Reader):
-    """Sentences that are in memory already, or come from a caller's generator."""
+    """Reads sentences from memory or from a caller's generator."""
 
     def __init__(self, strings: Iterable[str], options: TextOptions) -> None:
         super().__init__("the given sentences", one_shot=iter(strings) is strings)
@@ -210,15 +223,13 @@ class StringsReader(Reader):
         self._options = options
 
     def check(self) -> None:
-        """A list costs little to look through, so a wrong element is named now and not in the middle of training."""
+        """Check the elements of a list now, which is cheap, rather than in the middle of training."""
         if isinstance(self._strings, list | tuple):
             for index, value in enumerate(self._strings):
                 _require_str(index, value)
 
-    def batches(self) -> Batches:
-        return in_batches(self._values())
-
-    def _values(self) -> Iterator[Row]:
+    def rows(self) -> Iterator[Row]:
+        """See :meth:`Reader.rows`."""
         for index, value in enumerate(self._strings):
             _require_str(index, value)
             yield without_surrogates(value, f"Element {index} of the given sentences", self._options)
@@ -231,29 +242,53 @@ def _require_str(index: int, value: object) -> None:
         )
 
 
-def in_batches(rows: Iterator[Row]) -> Batches:
-    """Lists of rows, bounded in number and in characters; on an error the rows before it are handed out first."""
-    batch: list[Row] = []
-    chars = 0
-    try:
-        for row in rows:
-            batch.append(row)
-            chars += len(row) if row else 0
-            if len(batch) >= BATCH_ROWS or chars >= _BATCH_CHARS:
-                yield batch
-                batch, chars = [], 0
-    except SelfguideError as error:
-        if batch:
-            yield batch
-        raise error
-    if batch:
-        yield batch
-
-
 def without_surrogates(text: str, where: str, options: TextOptions) -> str:
-    """Half characters cannot be written as UTF-8, so they are treated like bad UTF-8."""
+    """Treat half of a surrogate pair, which UTF-8 cannot encode, as ``on_bad_utf8`` says; ``where`` names the row."""
     if not has_surrogates(text):
         return text
     if options.on_bad_utf8 == "error":
         raise SelfguideError(f"{where} holds half a surrogate pair, which is no text: mend it, or {REPLACE_BAD_UTF8}.")
     return replace_surrogates(text)
+
+
+def _find_table_column(name: str, first: Sequence[str], wanted: str | None) -> tuple[int, bool]:
+    """Return the number of the sentences' column, and whether the first row is a header."""
+    titles = [cell.strip() for cell in first]
+    if wanted is None:
+        usual = _usual_name(titles)
+        if usual is not None:
+            return titles.index(usual), True
+        if len(titles) == 1:
+            return 0, False
+        raise SelfguideError(f"{name} has {len(titles)} columns ({listed(titles)}): {NAME_THE_COLUMN}.")
+    if wanted.isdecimal():
+        if int(wanted) < len(titles):
+            return int(wanted), False
+        raise SelfguideError(f"{name} has no column {wanted}: it has {len(titles)}, counted from 0 ({listed(titles)}).")
+    if wanted in titles:
+        return titles.index(wanted), True
+    raise SelfguideError(
+        f"{name} has no column {wanted!r}: set column to one of {listed(titles)}, or to its number from 0."
+    )
+
+
+def find_named_column(name: str, columns: Sequence[str], wanted: str | None) -> str:
+    """Return the name of the sentences' column in a table whose columns all have names."""
+    if wanted is None:
+        found = _usual_name(columns) or (columns[0] if len(columns) == 1 else None)
+        if found is None:
+            raise SelfguideError(f"{name} has the columns {listed(columns)}: {NAME_THE_COLUMN}.")
+        return found
+    if wanted in columns:
+        return wanted
+    if wanted.isdecimal() and int(wanted) < len(columns):
+        return columns[int(wanted)]
+    raise SelfguideError(f"{name} has no column {wanted!r}: set column to one of {listed(columns)}.")
+
+
+def _usual_name(names: Sequence[str]) -> str | None:
+    for usual in _USUAL_NAMES:
+        for name in names:
+            if name.strip().casefold() == usual:
+                return name
+    return None

@@ -1,4 +1,4 @@
-"""Clean sentences out of any source, as an iterable that counts what it does."""
+"""Clean sentences from any source, as an iterable that counts what it reads, keeps and drops."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from itertools import chain
 from pathlib import Path
 from typing import BinaryIO, cast
 
+from selfguide.data.cleaning import RowFilter, count_flags
 from selfguide.data.messages import shortened
 from selfguide.data.options import TextOptions, TextSummary
 from selfguide.data.readers import Batches, Reader, StringsReader
-from selfguide.data.sieve import Sieve, count_flags
 from selfguide.data.sources import open_sources
 from selfguide.errors import SelfguideError, UsageError
 
@@ -21,21 +21,41 @@ _DEFAULTS = TextOptions()
 
 
 class Sentences:
-    """An iterable of clean sentences. Each iteration is a new pass, except over what can be read only once.
+    """An iterable of clean sentences; each iteration is a new pass over the sources, which are read lazily.
 
-    Sources are checked when this is made, so that a wrong one is reported before anything costly; reading is lazy.
+    Sources are checked at once, so that a wrong one is reported before anything costly starts.
+
+    Args:
+        sources: Files, globs, ``-`` for standard input, or ``hf:owner/name``.
+        options: How to read and clean.
+        stdin: Stands in for the process's standard input.
+
+    Raises:
+        SelfguideError: A source does not exist or cannot be read.
+        UsageError: There is no source, or an option does not fit the sources.
     """
 
     def __init__(
         self, sources: Sequence[str | Path], options: TextOptions = _DEFAULTS, *, stdin: BinaryIO | None = None
     ) -> None:
-        if isinstance(sources, str | Path):  # a str is a sequence of str too, and surely not meant as one
+        if isinstance(sources, str | Path):  # a str is a sequence of str too, but never meant as one
             sources = [sources]
-        self._begin(open_sources(sources, options, stdin), options)
+        self._set_readers(open_sources(sources, options, stdin), options)
 
     @classmethod
     def from_strings(cls, strings: Iterable[str], options: TextOptions = _DEFAULTS) -> Sentences:
-        """Sentences in memory, or from a generator, with the same cleaning."""
+        """Clean sentences from memory or from a generator.
+
+        Args:
+            strings: The sentences.
+            options: How to clean; ``column`` and ``field`` do not apply.
+
+        Returns:
+            The iterable; a generator allows a single pass.
+
+        Raises:
+            UsageError: An element of a list is not a ``str``, or an option does not apply.
+        """
         if isinstance(strings, str | bytes):
             raise UsageError(f"A list of sentences is wanted, not a single {type(strings).__name__}.")
         for option in ("column", "field"):
@@ -44,10 +64,10 @@ class Sentences:
         reader = StringsReader(strings, options)
         reader.check()
         sentences = cls.__new__(cls)
-        sentences._begin([reader], options)
+        sentences._set_readers([reader], options)
         return sentences
 
-    def _begin(self, readers: list[Reader], options: TextOptions) -> None:
+    def _set_readers(self, readers: list[Reader], options: TextOptions) -> None:
         self._readers = readers
         self._options = options
         self._read_before = False
@@ -55,10 +75,11 @@ class Sentences:
 
     @property
     def summary(self) -> TextSummary:
-        """The counts of the latest pass, exact up to the sentence last handed out."""
+        """The counts of the latest pass, exact up to the last sentence yielded."""
         return self._pass.summary()
 
     def __iter__(self) -> Iterator[str]:
+        """Start a new pass; raise a ``SelfguideError`` if a source can be read only once and has been."""
         if self._read_before:
             self._require_rereadable()
         self._read_before = True
@@ -73,23 +94,23 @@ class Sentences:
 
 
 class _Pass:
-    """One run over the readers. Rows are sifted in batches, and counted as their sentences are handed out."""
+    """One pass over the readers. Rows are filtered in batches, and counted as their sentences are yielded."""
 
     def __init__(self, readers: Sequence[Reader], options: TextOptions) -> None:
         self._readers = readers
         self._options = options
         self._hash = blake2b(digest_size=32)
         self._complete = False
-        self._counts: Counter[int] = Counter()  # by combination of flags, of the batches before this one
+        self._counts: Counter[int] = Counter()  # by combination of flags, in the batches before this one
         self._flags = bytearray()  # of the rows of this batch
-        self._done = 0  # how many of those rows lie behind us
+        self._done = 0  # how many of those rows have been counted
 
     def run(self) -> Iterator[str]:
-        sieve = Sieve(self._options)
+        row_filter = RowFilter(self._options)
         left = self._options.limit
         with closing(self._batches()) as batches:
             for batch in batches:
-                self._flags, sentences, rows = sieve.sift(batch)
+                self._flags, sentences, rows = row_filter.apply(batch)
                 self._done = 0
                 if left is not None:
                     sentences, rows = sentences[:left], rows[:left]
@@ -122,10 +143,19 @@ class _Pass:
 def open_text(
     text: str | Path | Iterable[str] | Iterable[Path] | Sentences, options: TextOptions = _DEFAULTS
 ) -> Sentences:
-    """Sentences from whatever a caller has.
+    """Make :class:`Sentences` from what a caller passes as text.
 
-    A str or a Path is a source (a file, a glob, ``-``, ``hf:owner/name``), several Paths are several files, several str
-    are the sentences themselves, and Sentences are taken as they are, with the options that they were made with.
+    Args:
+        text: A str or Path is a source (a file, a glob, ``-``, ``hf:owner/name``), several Paths are several files, several
+            str are the sentences themselves, and ``Sentences`` are returned as they are, with their own options.
+        options: How to read and clean.
+
+    Returns:
+        The sentences.
+
+    Raises:
+        UsageError: The text is none of these.
+        SelfguideError: A source does not exist or cannot be read.
     """
     if isinstance(text, Sentences):
         return text
@@ -140,7 +170,7 @@ def open_text(
 
 
 def _peeked(items: Iterable[str] | Iterable[Path]) -> tuple[object, Iterable[str] | Iterable[Path]]:
-    """The first item, and all of them: a generator loses what is taken from it, so that has to be put back."""
+    """Return the first item and all items, with the first put back in front of a generator that has lost it."""
     iterator = iter(items)
     first = next(iterator, None)
     if iterator is not items:

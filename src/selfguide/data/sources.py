@@ -1,4 +1,4 @@
-"""From what the user typed to readers: paths, globs, standard input and hub datasets."""
+"""Readers for the sources that a user names: paths, globs, standard input and hub datasets."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import BinaryIO
 
-from selfguide.data.columnar import HubReader, ParquetReader
+from selfguide.data.dataset_readers import HubReader, ParquetReader
+from selfguide.data.lines import COMPRESSIONS, ByteSource
 from selfguide.data.options import TextOptions
 from selfguide.data.readers import JsonReader, LinesReader, Reader, TableReader
-from selfguide.data.streams import COMPRESSIONS, ByteSource
 from selfguide.errors import SelfguideError, UsageError
 
 _FORMATS = (".txt", ".csv", ".tsv", ".jsonl", ".ndjson", ".parquet")
@@ -20,7 +20,20 @@ _HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+", re.ASCII)
 
 
 def open_sources(sources: Sequence[str | Path], options: TextOptions, stdin: BinaryIO | None = None) -> list[Reader]:
-    """A reader for each source, checked to exist and to be readable as what it claims to be."""
+    """Open sources and check that they can be read.
+
+    Args:
+        sources: Files, globs, ``-`` for standard input, or ``hf:owner/name``.
+        options: How to read them.
+        stdin: Stands in for the process's standard input.
+
+    Returns:
+        A reader for each file, dataset or standard input.
+
+    Raises:
+        SelfguideError: A source does not exist or cannot be read.
+        UsageError: There is no source, standard input is named twice, or no source uses ``column`` or ``field``.
+    """
     names = [os.fspath(source) for source in sources]
     if not names:
         raise UsageError("No text was given: pass a file, a glob, - for standard input, or hf:owner/name.")
@@ -45,9 +58,19 @@ def _readers(name: str, options: TextOptions, stdin: BinaryIO | None) -> Iterato
 
 
 def matching_paths(name: str) -> list[Path]:
-    """The file of that name, or the files that match it as a pattern."""
+    """Return the file of that name, or the files that match it as a glob.
+
+    Args:
+        name: A path or a glob.
+
+    Returns:
+        At least one path; those of a glob are sorted.
+
+    Raises:
+        SelfguideError: There is no such file.
+    """
     path = Path(name).expanduser()
-    # A file may have brackets in its name, so that what exists is no pattern.
+    # A file may have brackets in its name, so a name that exists is not a pattern.
     if glob.has_magic(name) and not path.exists():
         matches = [Path(match) for match in sorted(glob.glob(str(path), recursive=True)) if not os.path.isdir(match)]
         if not matches:
@@ -57,7 +80,17 @@ def matching_paths(name: str) -> list[Path]:
 
 
 def require_file(path: Path) -> Path:
-    """The path itself, if there is something there to read (a pipe will do)."""
+    """Return the path if it can be read; a pipe will do.
+
+    Args:
+        path: The file.
+
+    Returns:
+        The path itself.
+
+    Raises:
+        SelfguideError: It does not exist, or is a folder.
+    """
     if path.is_dir():
         raise SelfguideError(f"{path} is a folder: pass its files with a glob such as {path / '*.txt'}")
     if not path.exists():
@@ -75,6 +108,7 @@ def _way_out_of_missing(path: Path) -> str:
 
 
 def byte_source(path: Path) -> ByteSource:
+    """Return the source for a file, with the compression that its suffix says."""
     return ByteSource(str(path), path, COMPRESSIONS.get(path.suffix.lower()))
 
 
@@ -96,6 +130,6 @@ def _file_reader(path: Path, options: TextOptions) -> Reader:
 
 
 def _require_use(option: str, value: str | None, users: str, readers: Sequence[Reader]) -> None:
-    """An option that no source heeds is a mistake that would otherwise go by unseen."""
+    """Refuse an option that no source uses, which would otherwise be ignored silently."""
     if value is not None and not any(reader.takes == option for reader in readers):
         raise UsageError(f"{option}={value} is for {users}, and {readers[0].name} is none of them: leave it out.")

@@ -13,9 +13,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
+from selfguide.data.lines import COMPRESSIONS
 from selfguide.data.pairs import read_pairs
 from selfguide.data.resources import demo_file
-from selfguide.data.streams import COMPRESSIONS
 from selfguide.errors import SelfguideError
 from selfguide.evaluation.hub import COPIES, HubCopy, read_copy
 from selfguide.evaluation.layouts import (

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
+from selfguide.data.lines import TextLines
 from selfguide.data.messages import shortened
 from selfguide.data.pairs import read_pairs
 from selfguide.data.sources import byte_source, require_file
-from selfguide.data.streams import TextLines
 from selfguide.errors import SelfguideError
 from selfguide.evaluation.rows import Rows
 from selfguide.evaluation.tasks import Task, TextForm

@@ -1,4 +1,4 @@
-"""Readers of columns: Parquet files and Hugging Face datasets, streamed a batch at a time."""
+"""Readers of Parquet files and Hugging Face datasets, streamed a batch at a time."""
 
 from __future__ import annotations
 
@@ -7,10 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from selfguide.data.cleaning import MarkedText, Row
-from selfguide.data.columns import find_named_column
 from selfguide.data.messages import REPLACE_BAD_UTF8, first_line, shortened
 from selfguide.data.options import TextOptions
-from selfguide.data.readers import BATCH_ROWS, Batches, Reader, in_batches, without_surrogates
+from selfguide.data.readers import BATCH_ROWS, Batches, Reader, find_named_column, without_surrogates
 from selfguide.errors import SelfguideError
 
 _HUB_TIMEOUT_S = 10.0
@@ -18,7 +17,7 @@ _DOWNLOAD_IT = "download the data and pass the file"
 
 
 class ParquetReader(Reader):
-    """A column of text in a Parquet file."""
+    """Reads a text column of a Parquet file."""
 
     takes = "column"
 
@@ -28,15 +27,14 @@ class ParquetReader(Reader):
         self._options = options
 
     def batches(self) -> Batches:
-        try:
-            import pyarrow as pa
-            import pyarrow.parquet as pq
-        except ImportError as error:
-            raise SelfguideError(f"{self.name} needs pyarrow to be read: pip install pyarrow.") from error
+        """See :meth:`Reader.batches`."""
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
         if self._path.is_file() and self._path.stat().st_size == 0:
             raise SelfguideError(f"{self.name} is empty: pass a file with sentences in it.")
         try:
-            # A buffer, or else the whole column of a row group would be held, and a file may be one single row group.
+            # Without a buffer a whole row group's column would be held in memory, and a file may be one row group.
             with pq.ParquetFile(self._path, buffer_size=1 << 20, pre_buffer=False) as file:
                 column = find_named_column(self.name, file.schema_arrow.names, self._options.column)
                 self._require_text(file.schema_arrow.field(column).type, column)
@@ -67,7 +65,7 @@ class ParquetReader(Reader):
             yield rows
 
     def _decoded_one_by_one(self, column: Any, first_row: int) -> Batches:
-        """Parquet says that its text is UTF-8, and some writers lie: find the row."""
+        """Find the invalid row: Parquet text must be UTF-8, but some writers do not check."""
         import pyarrow as pa
 
         plain = column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
@@ -86,7 +84,7 @@ class ParquetReader(Reader):
 
 
 class HubReader(Reader):
-    """A column of a dataset on the Hugging Face hub, named ``hf:owner/name`` or ``hf:owner/name:split``."""
+    """Reads a text column of a dataset on the Hugging Face hub: ``hf:owner/name`` or ``hf:owner/name:split``."""
 
     takes = "column"
 
@@ -99,6 +97,7 @@ class HubReader(Reader):
         self._dataset: Any = None
 
     def check(self) -> None:
+        """Open the dataset and find its column; see :meth:`Reader.check`."""
         if not self._id:
             raise SelfguideError(f"{self.name} names no dataset: write hf:owner/name or hf:owner/name:split.")
         self._require_on_hub()
@@ -106,10 +105,8 @@ class HubReader(Reader):
         if self._dataset.column_names:
             find_named_column(self.name, self._dataset.column_names, self._options.column)
 
-    def batches(self) -> Batches:
-        return in_batches(self._values())
-
-    def _values(self) -> Iterator[Row]:
+    def rows(self) -> Iterator[Row]:
+        """See :meth:`Reader.rows`."""
         if self._dataset is None:
             self.check()
         number = 0
@@ -123,7 +120,7 @@ class HubReader(Reader):
                     yield self._checked(value, column, number)
         except SelfguideError:
             raise
-        except Exception as error:  # whatever the network, the hub or a dataset's files come up with
+        except Exception as error:  # the network, the hub and a dataset's files can fail in any way
             raise SelfguideError(
                 f"{self.name} broke off after {number:,} rows ({first_line(error)}): {_DOWNLOAD_IT}."
             ) from error
@@ -139,16 +136,14 @@ class HubReader(Reader):
         return without_surrogates(value, f"{self.name}, row {number}", self._options)
 
     def _require_on_hub(self) -> None:
-        """Ask the hub once, with a time limit: ``load_dataset`` would try for half a minute before it gives up."""
-        try:
-            from huggingface_hub import HfApi
-            from huggingface_hub.errors import HFValidationError, OfflineModeIsEnabled, RepositoryNotFoundError
-        except ImportError as error:
-            raise self._no_package() from error
+        """Query the hub once, with a time limit: ``load_dataset`` would retry for half a minute."""
+        from huggingface_hub import HfApi
+        from huggingface_hub.errors import HFValidationError, OfflineModeIsEnabled, RepositoryNotFoundError
+
         try:
             HfApi().dataset_info(self._id, timeout=_HUB_TIMEOUT_S)
         except OfflineModeIsEnabled:
-            return  # a copy in the cache may do, and load_dataset does not wait in this mode
+            return  # the dataset may be in the cache, and load_dataset does not wait in this mode
         except (RepositoryNotFoundError, HFValidationError) as error:
             raise SelfguideError(
                 f"{self.name} does not exist on the Hugging Face hub, or is private: check the name, or {_DOWNLOAD_IT}."
@@ -157,15 +152,13 @@ class HubReader(Reader):
             raise self._unreachable(error) from error
 
     def _opened(self) -> Any:
-        try:
-            from datasets import load_dataset
-        except ImportError as error:
-            raise self._no_package() from error
+        from datasets import load_dataset
+
         try:
             return load_dataset(self._id, split=self._split, streaming=True)
         except ConnectionError as error:
             raise self._unreachable(error) from error
-        except Exception as error:  # no such split, a configuration to choose, a script: the library's words say which
+        except Exception as error:  # a missing split, a configuration to choose, a script: the message says which
             raise SelfguideError(
                 f"{self.name} (split {self._split}) cannot be opened ({first_line(error)}): "
                 f"check the name of the split, or {_DOWNLOAD_IT}."
@@ -175,6 +168,3 @@ class HubReader(Reader):
         return SelfguideError(
             f"{self.name}: the Hugging Face hub cannot be reached ({first_line(error)}); {_DOWNLOAD_IT} instead."
         )
-
-    def _no_package(self) -> SelfguideError:
-        return SelfguideError(f"{self.name} needs the datasets package: pip install datasets, or {_DOWNLOAD_IT}.")

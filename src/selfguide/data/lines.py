@@ -1,4 +1,7 @@
-"""Bytes and lines out of a file or standard input: decompressed, checked to be text, and only a piece at a time."""
+"""Lines of text from files and standard input: decompressed, checked to be UTF-8, and read a block at a time.
+
+Line numbers are kept throughout, so that an error names the line.
+"""
 
 from __future__ import annotations
 
@@ -19,13 +22,13 @@ from selfguide.data.messages import REPLACE_BAD_UTF8
 from selfguide.errors import SelfguideError
 
 BLOCK = 1 << 18
-LONGEST_LINE = 1 << 24  # of a structured format, where a line must be whole to be understood
+LONGEST_LINE = 1 << 24  # in structured formats, where a line must be complete to be parsed
 
 COMPRESSIONS = {".gz": "gzip", ".xz": "xz", ".bz2": "bzip2", ".zst": "zstd"}
 
-_UTF8_MARK = b"\xef\xbb\xbf"
-# UTF-32 comes first: its little-endian mark begins with that of UTF-16.
-_WIDE_MARKS = {b"\xff\xfe\0\0": "UTF-32", b"\0\0\xfe\xff": "UTF-32", b"\xff\xfe": "UTF-16", b"\xfe\xff": "UTF-16"}
+_UTF8_BOM = b"\xef\xbb\xbf"
+# UTF-32 comes first: its little-endian mark starts with that of UTF-16.
+_WIDE_BOMS = {b"\xff\xfe\0\0": "UTF-32", b"\0\0\xfe\xff": "UTF-32", b"\xff\xfe": "UTF-16", b"\xfe\xff": "UTF-16"}
 _MAGICS = {
     b"\x1f\x8b": ("gzip data", "give its name the ending .gz"),
     b"\xfd7zXZ\0": ("xz data", "give its name the ending .xz"),
@@ -50,22 +53,32 @@ _MAGICS = {
 
 @dataclass(frozen=True)
 class ByteSource:
-    """A file, or standard input when ``stdin`` is given, under the name that messages call it by."""
+    """A file, or standard input."""
 
     name: str
+    """What messages call it."""
     path: Path | None = None
+    """The file; ``None``: standard input."""
     compression: str | None = None
     stdin: BinaryIO | None = None
+    """Stands in for the process's standard input."""
 
     @property
     def one_shot(self) -> bool:
-        """Standard input, a pipe or a device: what was read from it once is gone."""
+        """Whether it can be read only once: standard input, a pipe or a device."""
         return self.path is None or not self.path.is_file()
 
     def blocks(self) -> Iterator[bytes]:
-        """The decompressed bytes, once the first of them have been seen to be UTF-8 text in all likelihood."""
+        """Read and decompress.
+
+        Yields:
+            Blocks of bytes, without a byte-order mark.
+
+        Raises:
+            SelfguideError: The source is empty, cannot be read or decompressed, or is not UTF-8 text by its first bytes.
+        """
         with _translated_errors(self), self._open() as stream:
-            # From a pipe take what is there, so that a slow writer's lines are not held back until a block is full.
+            # read1 returns what a pipe holds now, so that lines are not held back until a slow writer fills a block.
             read: Callable[[int], bytes] = stream.read1 if self.one_shot and hasattr(stream, "read1") else stream.read
             first = read(BLOCK)
             while 0 < len(first) < 16 and (more := read(BLOCK)):
@@ -75,10 +88,10 @@ class ByteSource:
                 yield block
 
     def _checked(self, first: bytes) -> bytes:
-        text = first.removeprefix(_UTF8_MARK)
+        text = first.removeprefix(_UTF8_BOM)
         if not text:
             raise SelfguideError(f"{self.name} is empty: pass a file with sentences in it.")
-        for mark, encoding in _WIDE_MARKS.items():
+        for mark, encoding in _WIDE_BOMS.items():
             if first.startswith(mark):
                 raise SelfguideError(f"{self.name} is {encoding}; convert it with iconv -f {encoding} -t UTF-8 first.")
         for magic, (kind, way_out) in _MAGICS.items():
@@ -107,7 +120,7 @@ class ByteSource:
 
 @contextmanager
 def _standard_input(stdin: BinaryIO | None) -> Iterator[BinaryIO]:
-    """Standard input is not ours to close."""
+    """Give standard input, which is not ours to close."""
     stream = stdin if stdin is not None else getattr(sys.stdin, "buffer", None)
     if stream is None:
         raise SelfguideError("Standard input is closed: pass a file instead of -.")
@@ -115,22 +128,19 @@ def _standard_input(stdin: BinaryIO | None) -> Iterator[BinaryIO]:
 
 
 def _open_zstd(path: Path) -> AbstractContextManager[Any]:
-    way_out = f"unpack it first with: zstd -d {path}"
-    try:
-        import pyarrow as pa
-    except ImportError as error:
-        raise SelfguideError(
-            f"{path} is zstd-compressed, which pyarrow reads: pip install pyarrow, or {way_out}"
-        ) from error
+    import pyarrow as pa
+
     if not pa.Codec.is_available("zstd"):
-        raise SelfguideError(f"{path} is zstd-compressed, and this pyarrow was built without zstd: {way_out}")
+        raise SelfguideError(
+            f"{path} is zstd-compressed, and this pyarrow was built without zstd: unpack it first with: zstd -d {path}"
+        )
     stream: AbstractContextManager[Any] = pa.CompressedInputStream(pa.OSFile(str(path)), "zstd")
     return stream
 
 
 @contextmanager
 def _translated_errors(source: ByteSource) -> Iterator[None]:
-    """Failures of the file system and of the decompressors, as a sentence about the source."""
+    """Turn errors of the file system and of decompressors into a sentence about the source."""
     try:
         yield
     except (EOFError, OSError, zlib.error, lzma.LZMAError) as error:
@@ -147,7 +157,7 @@ def _translated_errors(source: ByteSource) -> Iterator[None]:
 
 
 class Chunk(NamedTuple):
-    """Some whole lines joined by newlines, or (not ``whole``) the head of one line that is too long to be held."""
+    """Complete lines joined by newlines, or (not ``whole``) the start of one line that is too long to hold in memory."""
 
     data: bytes
     first_line: int
@@ -155,25 +165,28 @@ class Chunk(NamedTuple):
 
 
 def line_chunks(blocks: Iterable[bytes], longest: int) -> Iterator[Chunk]:
-    """Cut blocks at line ends. Of a line of more than ``longest`` bytes the head is kept and the rest passed over."""
+    """Regroup blocks of bytes into complete lines.
+
+    Of a line of more than ``longest`` bytes, which must be no less than a block, the start is kept and the rest skipped.
+    """
     line = 1
-    held: list[bytes] = []  # the beginning of a line whose end is yet to come
-    passing_over = False
+    held: list[bytes] = []  # the start of a line whose end has not come yet
+    skipping = False
     for block in blocks:
-        if passing_over:
+        if skipping:
             _, newline, block = block.partition(b"\n")
-            passing_over = not newline
+            skipping = not newline
             line += bool(newline)
         held.append(block)
         if b"\n" not in block:
             if sum(map(len, held)) > longest:
                 yield Chunk(b"".join(held)[:longest], line, whole=False)
                 held = []
-                passing_over = True
+                skipping = True
             continue
         lines, _, rest = b"".join(held).rpartition(b"\n")
         held = [rest]
-        # A block is no longer than the longest line, so that only the line begun in an earlier one can be over it.
+        # A block is no longer than the longest line, so only a line that started in an earlier block can be too long.
         first, newline, others = lines.partition(b"\n")
         if len(first) > longest:
             yield Chunk(first[:longest], line, whole=False)
@@ -188,9 +201,9 @@ def line_chunks(blocks: Iterable[bytes], longest: int) -> Iterator[Chunk]:
 
 
 def text_chunks(source: ByteSource, longest: int, on_bad_utf8: str) -> Iterator[list[str]]:
-    """The lines of the source as text, a list at a time; odd ones are :class:`MarkedText`.
+    """Yield the decoded lines of a source in lists; truncated or repaired ones are :class:`MarkedText`.
 
-    Lines before a bad one are handed out before the error is raised, since a limit may end the reading there.
+    Lines before an invalid one are yielded before the error is raised, since a limit may end the reading there.
     """
     for chunk in line_chunks(source.blocks(), longest):
         try:
@@ -202,12 +215,12 @@ def text_chunks(source: ByteSource, longest: int, on_bad_utf8: str) -> Iterator[
 
 
 def _decoded_head(data: bytes, errors: str = "strict") -> str:
-    # Not final: the head may end in the middle of a character, which is no fault of the file.
+    # An incremental decoder, because the start may end in the middle of a character, which is no fault of the file.
     return MarkedText(codecs.getincrementaldecoder("utf-8")(errors).decode(data), truncated=True)
 
 
 def _decoded_one_by_one(chunk: Chunk, name: str, on_bad_utf8: str) -> Iterator[list[str]]:
-    """A chunk with a bad byte somewhere: find the line."""
+    """Find the lines with invalid bytes in a chunk."""
     lines: list[str] = []
     for number, data in enumerate(chunk.data.split(b"\n"), chunk.first_line):
         try:
@@ -225,7 +238,12 @@ def _decoded_one_by_one(chunk: Chunk, name: str, on_bad_utf8: str) -> Iterator[l
 
 
 class TextLines:
-    """The lines one by one, with the number of the latest, for formats that read line by line."""
+    """Lines one by one, with the number of the latest one, for formats that are parsed line by line.
+
+    Args:
+        source: What to read.
+        on_bad_utf8: "error" or "replace".
+    """
 
     def __init__(self, source: ByteSource, on_bad_utf8: str = "error") -> None:
         self.number = 0
@@ -234,6 +252,7 @@ class TextLines:
         self._replaced = False
 
     def __iter__(self) -> Iterator[str]:
+        """Yield the lines; raise a ``SelfguideError`` for one that is too long to be a row."""
         for line in self._lines:
             self.number += 1
             if isinstance(line, MarkedText):
@@ -245,10 +264,17 @@ class TextLines:
             yield line
 
     def error(self, what: str) -> SelfguideError:
+        """Return an error about the latest line."""
         return SelfguideError(f"{self.name}, line {self.number} {what}")
 
+    def column_error(self, cells: list[str], layout: str) -> SelfguideError:
+        """Return the error that the latest line has the wrong number of tab-separated cells."""
+        return self.error(
+            f"has {len(cells)} tab-separated column{'s' if len(cells) > 1 else ''}: every line must be {layout}."
+        )
+
     def marked(self, text: str) -> str:
-        """The text of a row, with a remark if bad UTF-8 was replaced in the lines that the row was made of."""
+        """Return the text of a row, marked if invalid UTF-8 was replaced in the lines since the last call."""
         if not self._replaced:
             return text
         self._replaced = False
