@@ -1,4 +1,4 @@
-"""Reading labelled pairs: layouts, labels, and what is said about files that cannot be used."""
+"""Labelled pairs: layouts, labels, and the errors about files that cannot be used."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ THREE = (
 
 
 class _Notes(Reporter):
-    """Keeps what it is told."""
+    """Keeps the notes."""
 
     def __init__(self) -> None:
         super().__init__(quiet=True)
@@ -54,7 +54,7 @@ def test_several_files_are_read_one_after_the_other(put: Callable[..., Path], tm
 
 
 @pytest.mark.parametrize(
-    ("content", "words"),
+    ("content", "expected"),
     [
         (
             THREE + "neutral\tonly a premise\n",
@@ -71,8 +71,8 @@ def test_several_files_are_read_one_after_the_other(put: Callable[..., Path], tm
         ("-\ta\tb\n", r"no labelled pairs \(1 rows have the label -"),
     ],
 )
-def test_what_cannot_be_used_is_said_in_words(put: Callable[..., Path], content: str, words: str) -> None:
-    with pytest.raises(SelfguideError, match=words):
+def test_faulty_files(put: Callable[..., Path], content: str, expected: str) -> None:
+    with pytest.raises(SelfguideError, match=expected):
         read_nli(put("nli.tsv", content))
 
 

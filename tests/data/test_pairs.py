@@ -1,4 +1,4 @@
-"""Files of graded pairs: what is read, and what is said about a faulty line."""
+"""Files of pairs: what is read, and the errors about faulty lines."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_graded_pairs(put: Callable[..., Path]) -> None:
     assert read_pairs(str(path)) == pairs
 
 
-def test_the_text_is_taken_as_it_stands(put: Callable[..., Path]) -> None:
+def test_the_text_is_not_changed(put: Callable[..., Path]) -> None:
     path = put("\ufeff1e0\t\"He said\tit's  ,fine\\t\r\n-2.5\ta\u00a0b\tcafe\u0301\r\n\r\n\n")
     pairs = read_pairs(path)
     assert pairs.scores == [1.0, -2.5]
@@ -67,7 +67,7 @@ def test_compressed_pairs(put: Callable[..., Path]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("data", "words"),
+    ("data", "expected"),
     [
         (GOOD + "1\tone\n", "line 3 has 2 tab-separated columns: every line must be score<TAB>sentence<TAB>sentence"),
         (GOOD + "1\ta\tb\tc\n", "line 3 has 4 tab-separated columns"),
@@ -87,16 +87,16 @@ def test_compressed_pairs(put: Callable[..., Path]) -> None:
         ("1\ta\tb\n2\tc\td\n".encode("utf-16"), "is UTF-16; convert it with iconv"),
     ],
 )
-def test_faulty_files(put: Callable[..., Path], data: str | bytes, words: str) -> None:
-    assert words in refusal(put(data))
+def test_faulty_files(put: Callable[..., Path], data: str | bytes, expected: str) -> None:
+    assert expected in refusal(put(data))
 
 
-def test_what_is_no_file(tmp_path: Path) -> None:
+def test_paths_that_are_no_files(tmp_path: Path) -> None:
     assert "does not exist" in refusal(tmp_path / "nothing.tsv")
     assert "is a folder" in refusal(tmp_path)
 
 
-def test_unscored_pairs(put: Callable[..., Path]) -> None:
+def test_pairs_without_scores(put: Callable[..., Path]) -> None:
     path = put("a man\ta woman\n")
     assert read_sentence_pairs(path) == SentencePairs(None, ["a man"], ["a woman"], path)
     path = put(GOOD)
@@ -104,7 +104,7 @@ def test_unscored_pairs(put: Callable[..., Path]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("data", "words"),
+    ("data", "expected"),
     [
         (
             "one\n",
@@ -118,8 +118,8 @@ def test_unscored_pairs(put: Callable[..., Path]) -> None:
         ("\n", "only blank lines"),
     ],
 )
-def test_faulty_unscored_files(put: Callable[..., Path], data: str, words: str) -> None:
-    assert words in refusal(put(data), read_sentence_pairs)
+def test_faulty_files_without_scores(put: Callable[..., Path], data: str, expected: str) -> None:
+    assert expected in refusal(put(data), read_sentence_pairs)
 
 
 sentence = st.text(st.characters(exclude_categories=["Cs", "Cc"]), min_size=1).filter(

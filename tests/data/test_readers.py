@@ -1,4 +1,4 @@
-"""Every line-based format in every compression: plain lines, tables and JSON lines."""
+"""Line-based formats in every compression: plain lines, tables and JSON lines."""
 
 from __future__ import annotations
 
@@ -209,7 +209,7 @@ def test_a_field_that_is_missing(put: Callable[..., Path]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("line", "words"),
+    ("line", "expected"),
     [
         ('{"text": "on', "is not valid JSON"),
         ("[" * 100_000, "is not valid JSON"),
@@ -219,9 +219,9 @@ def test_a_field_that_is_missing(put: Callable[..., Path]) -> None:
         ('{"text": "\\ud800"}', "half a surrogate pair"),
     ],
 )
-def test_bad_json_lines(put: Callable[..., Path], line: str, words: str) -> None:
+def test_bad_json_lines(put: Callable[..., Path], line: str, expected: str) -> None:
     message = refusal(put("a.jsonl", f'{{"text": "one"}}\n\n{line}\n'))
-    assert words in message
+    assert expected in message
     assert "line 3" in message
 
 

@@ -1,138 +1,145 @@
-"""Cleaning, counting and removing repeats: what becomes of a sentence wherever it comes from."""
+"""Passes over sentences from memory, files and pipes; open_text; what importing the package costs."""
 
 from __future__ import annotations
 
+import io
 import os
-import random
 import subprocess
 import sys
-import unicodedata
+import threading
+from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
-from selfguide.data import Sentences, TextOptions
-from selfguide.data.cleaning import clean
-from selfguide.data.dedup import SeenHashes, hash_sentences
-from selfguide.errors import UsageError
+from reading import counted, kept
+from selfguide.data import Sentences, TextOptions, open_text
+from selfguide.errors import SelfguideError, UsageError
 
-
-def kept(strings: list[str], **options: Any) -> list[str]:
-    return list(Sentences.from_strings(strings, TextOptions(**options)))
+# -- sentences in memory
 
 
-def counts(sentences: Sentences) -> dict[str, int]:
-    """The counts that are not nought."""
-    return {name: value for name, value in sentences.summary.as_dict().items() if isinstance(value, int) and value}
+def test_half_a_surrogate_pair_is_bad_text() -> None:
+    with pytest.raises(SelfguideError, match=r"Element 1 .*on_bad_utf8"):
+        list(Sentences.from_strings(["a", "b\ud800"]))
+    sentences = Sentences.from_strings(["b\ud800"], TextOptions(on_bad_utf8="replace"))
+    assert list(sentences) == ["b\ufffd"]
+    assert counted(sentences) == {"read": 1, "kept": 1, "replaced": 1}
 
 
-# -- cleaning
+def test_an_element_that_is_no_str_is_named_at_once() -> None:
+    with pytest.raises(UsageError, match="Element 1 of the given sentences is int 3, not a str"):
+        Sentences.from_strings(["a", 3])  # type: ignore[list-item]
 
 
-@pytest.mark.parametrize(
-    ("raw", "wanted"),
-    [
-        ("plain", "plain"),
-        ("  two\t\tsided \r", "two sided"),
-        ("no\u00a0break\u2003em\u3000wide", "no break em wide"),
-        ("line\u2028and\x85feed", "line and feed"),
-        ("\ufeffmark", "mark"),
-        ("zero\u200bwidth\u200e marks", "zerowidth marks"),
-        ("می\u200cخواهم", "می\u200cخواهم"),
-        ("be\x07ll \x00nul\x7f", "bell nul"),
-        ("co\u00adoperate", "cooperate"),
-        ("cafe\u0301", "caf\u00e9"),
-        ("e\u200b\u0301", "\u00e9"),  # the accent meets its letter only when the invisible character is gone
-        ("\u2126", "\u03a9"),
-        ("\u0601 \u0661", "\u0601 \u0661"),  # a visible sign, although Unicode calls it a format character
-        ("\u200b \ufeff\x01", ""),
-        ("smile \U0001f600!", "smile \U0001f600!"),
-    ],
-)
-def test_cleaning(raw: str, wanted: str) -> None:
-    assert clean(raw) == wanted
+def test_an_element_that_is_no_str_is_named_when_a_generator_comes_to_it() -> None:
+    sentences = Sentences.from_strings(item for item in ["a", None])  # type: ignore[misc]
+    iterator = iter(sentences)
+    assert next(iterator) == "a"
+    with pytest.raises(UsageError, match="Element 1"):
+        next(iterator)
 
 
-# Plain text seldom has what the cleaning is about, so half of the characters are drawn from there.
-odd_text = st.text(
-    st.one_of(
-        st.characters(exclude_categories=["Cs"]),
-        st.sampled_from(" \t\n\r\u00a0\u2000\u200b\u00ade\u0301\ufeff\x00\x85a"),
-    )
-)
+def test_numpy_strings_become_plain_ones() -> None:
+    first = next(iter(Sentences.from_strings(np.array(["a b", "c"]))))
+    assert type(first) is str
 
 
-@given(odd_text)
-def test_cleaning_is_idempotent_and_leaves_one_line(raw: str) -> None:
-    text = clean(raw)
-    assert clean(text) == text
-    assert unicodedata.is_normalized("NFC", text)
-    assert len(text.splitlines()) <= 1
-    assert text == " ".join(text.split())
-    assert not any(unicodedata.category(character) == "Cc" for character in text)
+def test_a_single_str_is_not_a_list_of_sentences() -> None:
+    with pytest.raises(UsageError, match="A list of sentences"):
+        Sentences.from_strings("notes.txt")
 
 
-@given(odd_text)
-def test_the_quick_way_gives_what_the_long_way_gives(raw: str) -> None:
-    # A control character in front is dropped, and forces the long way.
-    assert clean(raw) == clean("\x00" + raw)
+def test_column_and_field_mean_nothing_for_sentences_in_memory() -> None:
+    with pytest.raises(UsageError, match="column"):
+        Sentences.from_strings(["a"], TextOptions(column="text"))
 
 
-# -- what is dropped, kept and counted
+# -- passes
 
 
-def test_blank_lines_and_repeats_are_dropped_and_counted() -> None:
-    sentences = Sentences.from_strings(["one", " one ", "", "two", "\t", "one", "three"])
-    assert list(sentences) == ["one", "two", "three"]
-    assert counts(sentences) == {"read": 7, "kept": 3, "blank": 2, "duplicates": 2}
+def test_iterating_again_starts_over() -> None:
+    sentences = Sentences.from_strings(["a", "b", "a"])
+    assert sentences.summary.read == 0
+    first = list(sentences), sentences.summary
+    assert (list(sentences), sentences.summary) == first
+    assert first[1].duplicates == 1
 
 
-def test_repeats_can_be_kept() -> None:
-    assert kept(["one", "two", "one"], keep_duplicates=True) == ["one", "two", "one"]
+def test_the_summary_is_exact_in_the_middle_of_a_pass() -> None:
+    sentences = Sentences.from_strings(["", "a", "a", "b", "c"])
+    iterator = iter(sentences)
+    next(iterator)
+    assert counted(sentences) == {"read": 2, "kept": 1, "blank": 1}
+    next(iterator)
+    assert counted(sentences) == {"read": 4, "kept": 2, "blank": 1, "duplicates": 1}
+    assert sentences.summary.fingerprint is None
+    list(iterator)
+    assert sentences.summary.fingerprint is not None
 
 
-def test_rows_align_with_the_input_when_blanks_and_repeats_are_kept() -> None:
-    rows = ["a", "", "a", " ", "b" * 9]
-    options = TextOptions(keep_blank=True, keep_duplicates=True, max_chars=4, long_lines="cut")
-    sentences = Sentences.from_strings(rows, options)
-    assert list(sentences) == ["a", "", "a", "", "bbbb"]
-    assert counts(sentences) == {"read": 5, "kept": 5, "blank": 2, "too_long": 1}
+def test_the_fingerprint_is_the_hash_of_the_sentences_in_order() -> None:
+    def fingerprint(*strings: str, **options: Any) -> str | None:
+        sentences = Sentences.from_strings(strings, TextOptions(**options))
+        list(sentences)
+        return sentences.summary.fingerprint
+
+    assert fingerprint("a", "b", "a") == blake2b(b"a\nb\n", digest_size=32).hexdigest()
+    assert fingerprint("a", " b ") == fingerprint("a", "b", "c", limit=2)
+    assert len({fingerprint("a", "b"), fingerprint("b", "a"), fingerprint("a b"), fingerprint("ab")}) == 4
 
 
-def test_a_kept_blank_is_no_repeat_of_another() -> None:
-    assert kept(["", "a", "", "a", ""], keep_blank=True) == ["", "a", "", ""]
+def test_a_generator_refuses_a_second_pass() -> None:
+    sentences = Sentences.from_strings(word for word in ["a", "b"])
+    assert list(sentences) == ["a", "b"]
+    with pytest.raises(SelfguideError, match=r"only once.*pass a list"):
+        iter(sentences)
 
 
-def test_long_lines_are_dropped() -> None:
-    sentences = Sentences.from_strings(["x" * 10, "x" * 11, "y"], TextOptions(max_chars=10))
-    assert list(sentences) == ["x" * 10, "y"]
-    assert counts(sentences) == {"read": 3, "kept": 2, "too_long": 1}
+def test_standard_input_refuses_a_second_pass() -> None:
+    sentences = Sentences(["-"], stdin=io.BytesIO(b"one\r\ntwo\n"))
+    assert list(sentences) == ["one", "two"]
+    assert sentences.summary.files == ("standard input",)
+    with pytest.raises(SelfguideError, match=r"standard input can be read only once.*save it to a file"):
+        iter(sentences)
 
 
-def test_long_lines_are_cut_without_a_blank_at_the_end() -> None:
-    sentences = Sentences.from_strings(["four four four"], TextOptions(max_chars=5, long_lines="cut"))
-    assert list(sentences) == ["four"]
-    assert counts(sentences) == {"read": 1, "kept": 1, "too_long": 1}
+def test_standard_input_of_the_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"one\n")))
+    assert list(open_text("-")) == ["one"]
+    monkeypatch.setattr(sys, "stdin", None)
+    with pytest.raises(SelfguideError, match="Standard input is closed"):
+        list(open_text("-"))
 
 
-def test_length_counts_after_cleaning() -> None:
-    assert kept(["a" + " " * 100 + "b"], max_chars=3) == ["a b"]
+def test_a_pipe_is_read_as_it_comes_and_only_once(tmp_path: Path) -> None:
+    path = tmp_path / "pipe"
+    os.mkfifo(path)
+    sentences = Sentences([path])  # the check must not open it: that would wait for a writer, and lose what it wrote
+    writer = threading.Thread(target=path.write_bytes, args=(b"one\ntwo\n",))
+    writer.start()
+    assert list(sentences) == ["one", "two"]
+    writer.join()
+    with pytest.raises(SelfguideError, match="only once"):
+        iter(sentences)
 
 
-def test_lines_cut_alike_are_repeats() -> None:
-    sentences = Sentences.from_strings(["abcX", "abcY"], TextOptions(max_chars=3, long_lines="cut"))
-    assert list(sentences) == ["abc"]
-    assert counts(sentences) == {"read": 2, "kept": 1, "too_long": 2, "duplicates": 1}
+def test_what_is_in_a_pipe_is_handed_out_before_more_comes() -> None:
+    receiver, sender = os.pipe()
+    with os.fdopen(receiver, "rb") as stdin, os.fdopen(sender, "wb", buffering=0) as writer:
+        writer.write(b"a first sentence\nthe beg")
+        iterator = iter(Sentences(["-"], stdin=stdin))
+        assert next(iterator) == "a first sentence"
+        writer.write(b"inning of another\n")
+        assert next(iterator) == "the beginning of another"
 
 
 def test_the_limit_stops_the_reading_after_that_many_kept() -> None:
     sentences = Sentences.from_strings(["a", "a", "", "b", "c", "d"], TextOptions(limit=2))
     assert list(sentences) == ["a", "b"]
-    assert counts(sentences) == {"read": 4, "kept": 2, "blank": 1, "duplicates": 1}
+    assert counted(sentences) == {"read": 4, "kept": 2, "blank": 1, "duplicates": 1}
 
 
 def test_a_limit_larger_than_the_text() -> None:
@@ -142,7 +149,7 @@ def test_a_limit_larger_than_the_text() -> None:
 def test_the_limit_over_several_batches() -> None:
     sentences = Sentences.from_strings((f"sentence {number}" for number in range(20_000)), TextOptions(limit=9_000))
     assert len(list(sentences)) == 9_000
-    assert counts(sentences) == {"read": 9_000, "kept": 9_000}
+    assert counted(sentences) == {"read": 9_000, "kept": 9_000}
 
 
 def test_the_limit_ends_the_reading_before_a_bad_line(tmp_path: Path) -> None:
@@ -151,75 +158,51 @@ def test_the_limit_ends_the_reading_before_a_bad_line(tmp_path: Path) -> None:
     assert list(Sentences([path], TextOptions(limit=2))) == ["good", "better"]
 
 
-@pytest.mark.parametrize(
-    ("options", "words"),
-    [
-        ({"max_chars": 0}, "max_chars must be at least 1, got 0"),
-        ({"limit": 0}, "limit must be at least 1, got 0"),
-        ({"limit": 2.5}, "limit must be a whole number, got 2.5"),
-        ({"long_lines": "keep"}, "long_lines must be one of drop, cut"),
-        ({"on_bad_utf8": "ignore"}, "on_bad_utf8 must be one of error, replace"),
-        ({"column": 1}, "column must be text, got 1"),
-        ({"field": ""}, "field must not be empty"),
-    ],
-)
-def test_options_are_checked(options: dict[str, Any], words: str) -> None:
-    with pytest.raises(UsageError, match=words):
-        TextOptions(**options)
+# -- open_text
 
 
-# -- repeats
+def test_open_text_tells_sources_from_sentences(tmp_path: Path) -> None:
+    one, two = tmp_path / "one.txt", tmp_path / "two.txt"
+    one.write_text("first file")
+    two.write_text("second file")
+    assert list(open_text(str(one))) == ["first file"]
+    assert list(open_text(one)) == ["first file"]
+    assert list(open_text([one, two])) == ["first file", "second file"]
+    assert list(open_text(path for path in (one, two))) == ["first file", "second file"]
+    assert list(open_text([str(one)])) == [str(one)]
+    assert list(open_text(["a", "b"], TextOptions(limit=1))) == ["a"]
+    assert list(open_text(word for word in ["a", "b"])) == ["a", "b"]
+    assert list(open_text([])) == []
+    assert list(open_text(iter(()))) == []
+    sentences = Sentences.from_strings(["a"])
+    assert open_text(sentences) is sentences
 
 
-@given(
-    batches=st.lists(st.lists(st.integers(0, 60).map(str), max_size=20), max_size=30),
-    buffer_size=st.integers(1, 9),
-)
-@settings(max_examples=150)
-def test_repeats_are_those_that_a_set_finds(batches: list[list[str]], buffer_size: int) -> None:
-    seen: set[str] = set()
-    hashes = SeenHashes(buffer_size)
-    for batch in batches:
-        naive = []
-        for sentence in batch:
-            naive.append(sentence not in seen)
-            seen.add(sentence)
-        assert hashes.first_occurrences(hash_sentences(batch)).tolist() == naive
-    assert len(hashes) == len(seen)
+def test_open_text_refuses_what_it_cannot_read(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("a")
+    for text in (3, b"bytes", None):
+        with pytest.raises(UsageError, match=type(text).__name__):
+            open_text(text)  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match="Element 1 of the given files is str 'b"):
+        open_text([tmp_path / "a.txt", "b"])  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match="Element 1 of the given sentences"):
+        open_text(["a", tmp_path])  # type: ignore[arg-type]
 
 
-@given(st.lists(st.sampled_from(["", " ", "a", "b", " a", "b ", "c\u200b", "c", "\u00e9", "e\u0301"]), max_size=60))
-def test_a_pass_keeps_what_a_naive_one_keeps(rows: list[str]) -> None:
-    sentences = Sentences.from_strings(rows)
-    assert list(sentences) == list(dict.fromkeys(filter(None, map(clean, rows))))
-    summary = sentences.summary
-    assert summary.read == len(rows) == summary.kept + summary.blank + summary.duplicates
+def test_a_single_path_as_sources_is_that_file(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("a")
+    assert list(Sentences(str(tmp_path / "a.txt"))) == ["a"]
 
 
-def test_many_hashes_take_eight_bytes_each_in_few_runs() -> None:
-    hashes = SeenHashes(buffer_size=1024)
-    numbers = np.random.default_rng(0).integers(0, 2**64, 200_000, dtype=np.uint64)
-    for start in range(0, numbers.size, 1000):
-        hashes.first_occurrences(numbers[start : start + 1000])
-    assert hashes.nbytes == 8 * len(hashes) == 8 * 200_000
-    assert len(hashes._runs) < 12
-    assert not hashes.first_occurrences(numbers).any()
+def test_no_source_at_all() -> None:
+    with pytest.raises(UsageError, match="No text was given"):
+        Sentences([])
 
 
-def test_repeats_are_found_across_batches_and_files(tmp_path: Path) -> None:
-    lines = [f"sentence {number % 7_000}" for number in range(30_000)]
-    random.Random(0).shuffle(lines)
-    for name in ("a.txt", "b.txt"):
-        (tmp_path / name).write_text("\n".join(lines))
-    sentences = Sentences([tmp_path / "a.txt", tmp_path / "b.txt"])
-    assert list(sentences) == list(dict.fromkeys(lines))
-    assert counts(sentences) == {"read": 60_000, "kept": 7_000, "duplicates": 53_000}
+# -- imports
 
 
-# -- the room itself
-
-
-def test_the_room_is_light_to_import() -> None:
+def test_importing_the_package_imports_nothing_heavy() -> None:
     code = (
         "import sys, selfguide.data, selfguide.data.pairs\n"
         "print([name for name in ('torch', 'numpy', 'pyarrow', 'datasets', 'transformers') if name in sys.modules])"

@@ -1,4 +1,4 @@
-"""What the tests of the text room share: compressed bytes, reading a file, and what is said when it cannot be read."""
+"""Helpers of the data tests: compressed bytes, reading text, and the message about text that cannot be read."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from selfguide.errors import SelfguideError
 
 
 def zstd(data: bytes) -> bytes:
+    """Compress with Zstandard."""
     sink = pa.BufferOutputStream()
     with pa.CompressedOutputStream(sink, "zstd") as stream:
         stream.write(data)
@@ -33,17 +34,29 @@ COMPRESS: dict[str, Callable[[bytes], bytes]] = {
 
 
 def read(path: str | Path, **options: Any) -> list[str]:
+    """Return the sentences of a source."""
     return list(Sentences([path], TextOptions(**options)))
 
 
-def counts(path: str | Path, **options: Any) -> dict[str, int]:
-    sentences = Sentences([path], TextOptions(**options))
-    list(sentences)
+def kept(strings: list[str], **options: Any) -> list[str]:
+    """Return what is left of sentences in memory."""
+    return list(Sentences.from_strings(strings, TextOptions(**options)))
+
+
+def counted(sentences: Sentences) -> dict[str, int]:
+    """Return the counts of the latest pass that are not 0."""
     return {name: value for name, value in sentences.summary.as_dict().items() if isinstance(value, int) and value}
 
 
+def counts(path: str | Path, **options: Any) -> dict[str, int]:
+    """Read a source and return the counts that are not 0."""
+    sentences = Sentences([path], TextOptions(**options))
+    list(sentences)
+    return counted(sentences)
+
+
 def refusal(path: str | Path, **options: Any) -> str:
-    """What is said about a file that cannot be read; it is one line, and it names the file."""
+    """Return the message about a source that cannot be read; it is one line and names the file."""
     with pytest.raises(SelfguideError) as caught:
         read(path, **options)
     message = str(caught.value)
@@ -53,7 +66,7 @@ def refusal(path: str | Path, **options: Any) -> str:
 
 
 def early_refusal(path: str | Path, **options: Any) -> str:
-    """The same, for what must be said before anything is read."""
+    """Return the same, for an error that must come before anything is read."""
     with pytest.raises(SelfguideError):
         Sentences([path], TextOptions(**options))
     return refusal(path, **options)

@@ -1,4 +1,4 @@
-"""Parquet files and Hugging Face datasets, and what is said when one cannot be read."""
+"""Parquet files and Hugging Face datasets, and the errors about those that cannot be read."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_parquet_with_bad_utf8(tmp_path: Path) -> None:
 
 @pytest.fixture
 def hub(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[Any]]:
-    """A hub that has one dataset, and notes what it was asked for."""
+    """A hub with one dataset, which records the requests."""
     import datasets
     import huggingface_hub
 
@@ -117,7 +117,7 @@ def test_a_hub_that_cannot_be_reached(monkeypatch: pytest.MonkeyPatch, offline: 
     from huggingface_hub import constants
 
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", offline)
-    # Nobody listens on this port: the same refusal wherever the tests are run, and no name to look up.
+    # Nothing listens on this port, so the connection is refused on every machine without a name lookup.
     monkeypatch.setattr(constants, "ENDPOINT", "http://127.0.0.1:9")
     monkeypatch.setattr("huggingface_hub.hf_api.constants.ENDPOINT", "http://127.0.0.1:9")
     begun = time.monotonic()

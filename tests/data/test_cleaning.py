@@ -1,0 +1,126 @@
+"""Cleaning and filtering: what becomes of a row, whatever its source."""
+
+from __future__ import annotations
+
+import random
+import unicodedata
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from reading import counted, kept
+from selfguide.data import Sentences, TextOptions
+from selfguide.data.cleaning import clean
+
+
+@pytest.mark.parametrize(
+    ("raw", "wanted"),
+    [
+        ("plain", "plain"),
+        ("  two\t\tsided \r", "two sided"),
+        ("no\u00a0break\u2003em\u3000wide", "no break em wide"),
+        ("line\u2028and\x85feed", "line and feed"),
+        ("\ufeffmark", "mark"),
+        ("zero\u200bwidth\u200e marks", "zerowidth marks"),
+        ("می\u200cخواهم", "می\u200cخواهم"),
+        ("be\x07ll \x00nul\x7f", "bell nul"),
+        ("co\u00adoperate", "cooperate"),
+        ("cafe\u0301", "caf\u00e9"),
+        ("e\u200b\u0301", "\u00e9"),  # the accent composes with its letter only when the invisible character is gone
+        ("\u2126", "\u03a9"),
+        ("\u0601 \u0661", "\u0601 \u0661"),  # a visible sign, although Unicode calls it a format character
+        ("\u200b \ufeff\x01", ""),
+        ("smile \U0001f600!", "smile \U0001f600!"),
+    ],
+)
+def test_cleaning(raw: str, wanted: str) -> None:
+    assert clean(raw) == wanted
+
+
+# Random text seldom holds what cleaning changes, so half of the characters are drawn from that.
+odd_text = st.text(
+    st.one_of(
+        st.characters(exclude_categories=["Cs"]),
+        st.sampled_from(" \t\n\r\u00a0\u2000\u200b\u00ade\u0301\ufeff\x00\x85a"),
+    )
+)
+
+
+@given(odd_text)
+def test_cleaning_is_idempotent_and_leaves_one_line(raw: str) -> None:
+    text = clean(raw)
+    assert clean(text) == text
+    assert unicodedata.is_normalized("NFC", text)
+    assert len(text.splitlines()) <= 1
+    assert text == " ".join(text.split())
+    assert not any(unicodedata.category(character) == "Cc" for character in text)
+
+
+@given(odd_text)
+def test_the_fast_path_equals_the_slow_one(raw: str) -> None:
+    # A control character in front is dropped, and forces the slow path.
+    assert clean(raw) == clean("\x00" + raw)
+
+
+def test_blank_lines_and_repeats_are_dropped_and_counted() -> None:
+    sentences = Sentences.from_strings(["one", " one ", "", "two", "\t", "one", "three"])
+    assert list(sentences) == ["one", "two", "three"]
+    assert counted(sentences) == {"read": 7, "kept": 3, "blank": 2, "duplicates": 2}
+
+
+def test_repeats_can_be_kept() -> None:
+    assert kept(["one", "two", "one"], keep_duplicates=True) == ["one", "two", "one"]
+
+
+def test_rows_align_with_the_input_when_blanks_and_repeats_are_kept() -> None:
+    rows = ["a", "", "a", " ", "b" * 9]
+    options = TextOptions(keep_blank=True, keep_duplicates=True, max_chars=4, long_lines="cut")
+    sentences = Sentences.from_strings(rows, options)
+    assert list(sentences) == ["a", "", "a", "", "bbbb"]
+    assert counted(sentences) == {"read": 5, "kept": 5, "blank": 2, "too_long": 1}
+
+
+def test_a_kept_blank_is_no_repeat_of_another() -> None:
+    assert kept(["", "a", "", "a", ""], keep_blank=True) == ["", "a", "", ""]
+
+
+def test_long_lines_are_dropped() -> None:
+    sentences = Sentences.from_strings(["x" * 10, "x" * 11, "y"], TextOptions(max_chars=10))
+    assert list(sentences) == ["x" * 10, "y"]
+    assert counted(sentences) == {"read": 3, "kept": 2, "too_long": 1}
+
+
+def test_long_lines_are_cut_without_a_blank_at_the_end() -> None:
+    sentences = Sentences.from_strings(["four four four"], TextOptions(max_chars=5, long_lines="cut"))
+    assert list(sentences) == ["four"]
+    assert counted(sentences) == {"read": 1, "kept": 1, "too_long": 1}
+
+
+def test_length_counts_after_cleaning() -> None:
+    assert kept(["a" + " " * 100 + "b"], max_chars=3) == ["a b"]
+
+
+def test_lines_cut_alike_are_repeats() -> None:
+    sentences = Sentences.from_strings(["abcX", "abcY"], TextOptions(max_chars=3, long_lines="cut"))
+    assert list(sentences) == ["abc"]
+    assert counted(sentences) == {"read": 2, "kept": 1, "too_long": 2, "duplicates": 1}
+
+
+@given(st.lists(st.sampled_from(["", " ", "a", "b", " a", "b ", "c\u200b", "c", "\u00e9", "e\u0301"]), max_size=60))
+def test_a_pass_keeps_what_a_naive_one_keeps(rows: list[str]) -> None:
+    sentences = Sentences.from_strings(rows)
+    assert list(sentences) == list(dict.fromkeys(filter(None, map(clean, rows))))
+    summary = sentences.summary
+    assert summary.read == len(rows) == summary.kept + summary.blank + summary.duplicates
+
+
+def test_repeats_are_found_across_batches_and_files(tmp_path: Path) -> None:
+    lines = [f"sentence {number % 7_000}" for number in range(30_000)]
+    random.Random(0).shuffle(lines)
+    for name in ("a.txt", "b.txt"):
+        (tmp_path / name).write_text("\n".join(lines))
+    sentences = Sentences([tmp_path / "a.txt", tmp_path / "b.txt"])
+    assert list(sentences) == list(dict.fromkeys(lines))
+    assert counted(sentences) == {"read": 60_000, "kept": 7_000, "duplicates": 53_000}
