@@ -74,8 +74,8 @@ class Between:
         below = value < self.high if self.open_high else value <= self.high
         if (above and below) or (self.or_else is not None and value == self.or_else):
             return None
-        low = f"above {self.low:g}" if self.open_low else f"from {self.low:g}"
-        high = f"below {self.high:g}" if self.open_high else f"up to {self.high:g}"
+        low = f"{'above' if self.open_low else 'at least'} {self.low:g}"
+        high = f"{'below' if self.open_high else 'at most'} {self.high:g}"
         more = f", or {self.or_else:g} ({self.or_else_means})" if self.or_else is not None else ""
         return f"{name} must be {low} and {high}{more}, got {value}."
 
@@ -90,7 +90,7 @@ class OneOf:
         """See :class:`Rule`."""
         if value in self.choices:
             return None
-        return f"There is no {name.replace('_', ' ')} {value!r}; choose one of {', '.join(self.choices)}."
+        return f"{name} must be one of {', '.join(self.choices)}, got {value!r}."
 
 
 class SeveralOf:
