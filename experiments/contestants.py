@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from experiments.plain import PlainSelfGuidance
 from selfguide.data.pairs import read_pairs
 from selfguide.data.resources import demo_sentences, mini_folder
-from selfguide.engine.text_tokens import TokenCollator, TokenisedText
+from selfguide.engine.tokens import TokenCollator, TokenisedText
 from selfguide.losses.base import Preparation
 from selfguide.losses.self_guided import SelfGuidedLoss
 from selfguide.models.encoders import load_encoder

@@ -19,7 +19,7 @@ from experiments.plain import PlainSelfGuidance
 from resuming import assert_resumes_exactly
 from selfguide.engine.cuda_graphs import GraphedSteps
 from selfguide.engine.packing import can_pack, gather, layout, layout_of, packed
-from selfguide.engine.text_tokens import TokenCollator, TokenisedText, tokenise
+from selfguide.engine.tokens import TokenCollator, TokenisedText, tokenise_dataset
 from selfguide.engine.view_cache import ViewsKey, cache_folder, find, find_or_make, size_of, weights_digest
 from selfguide.engine.views import layer_views
 from selfguide.errors import UsageError
@@ -245,7 +245,7 @@ def test_tokens_made_ahead_are_those_of_the_encoder(tiny: Callable[[str], Path],
     encoder = load_encoder(tiny(family), max_length=12)
     encoder.tokenizer.padding_side = side
     text = Dataset.from_dict({"first": SENTENCES, "second": SENTENCES[::-1], "label": list(range(24))})
-    ahead = tokenise(encoder, text)
+    ahead = tokenise_dataset(encoder, text)
     assert ahead is not None
     assert len(ahead) == 24
     examples = [text[number] for number in (3, 17, 4, 4)]
@@ -262,7 +262,7 @@ def test_the_trainer_gets_the_same_batches_with_and_without(bert: Path, monkeypa
     vectors = []
     for ahead in (True, False):
         if not ahead:
-            monkeypatch.setattr("selfguide.training.trainer.tokenise", lambda encoder, text: None)
+            monkeypatch.setattr("selfguide.training.trainer.tokenise_dataset", lambda encoder, text: None)
         tuned = selfguide.train(
             bert, SENTENCES, quiet=True, head_size=8, batch_size=8, device="cpu", learning_rate=1e-3
         )

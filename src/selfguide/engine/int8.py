@@ -85,14 +85,13 @@ def rounding_error(states: NDArray[Any], weights: NDArray[Any], real: NDArray[An
 def _sample(model: SentenceTransformer) -> dict[str, NDArray[Any]]:
     """Some of the package's sentences, evenly from its text, as one batch."""
     from selfguide.data.resources import demo_sentences
-    from selfguide.engine.tokens import Batch, length_limit, tokenise
+    from selfguide.engine.tokens import length_limit, tokenise
 
     sentences = demo_sentences()
     few = sentences[:: max(1, len(sentences) // _SENTENCES)][:_SENTENCES]
     tokenizer: Any = model.tokenizer
-    tokens = tokenise(tokenizer, few, length_limit(model))
-    batch = Batch(np.arange(len(few)), tokens.lengths, tokens.ids)
-    ids, mask = batch.padded(int(getattr(tokenizer, "pad_token_id", 0) or 0))
+    padding = int(getattr(tokenizer, "pad_token_id", 0) or 0)
+    ids, mask = tokenise(tokenizer, few, length_limit(model)).padded(padding)
     return {"input_ids": ids, "attention_mask": mask}
 
 

@@ -12,7 +12,7 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import Dense, LayerNorm, Normalize, Pooling, Transformer
 from torch import Tensor
 
-from selfguide.engine.tokens import Batch, Tokens, length_limit, rows_by_length, tokenise, tokens_a_pass
+from selfguide.engine.tokens import Batch, Tokens, length_limit, rows_by_length, tokenise, tokens_per_pass
 from selfguide.engine.unpadded import FlatLayout, Layer, embedded, flat_layers, varlen_available
 from selfguide.engine.workers import side_by_side
 
@@ -39,7 +39,7 @@ class FlatRunner:
         assert layers is not None
         device = self.model.device
         threads = torch.get_num_threads() if device.type == "cpu" else 1
-        batches = tokens.batches(tokens_a_pass(self.model), batch_size, threads)
+        batches = tokens.batches(tokens_per_pass(self.model), batch_size, threads)
         width = int(self.model.get_embedding_dimension() or 0)
         out = torch.zeros(len(tokens.lengths), width, device=device)  # what has no token has no vector
 
@@ -150,7 +150,7 @@ def token_batches(model: SentenceTransformer, sentences: list[str], batch_size: 
         lengths = [len(ids) for ids in rows]
     else:  # no tokenizer of the usual kind: characters will do
         lengths = [1 + len(sentence) // 4 for sentence in sentences]
-    batches = rows_by_length(np.asarray(lengths, dtype=np.int64), tokens_a_pass(model), batch_size)
+    batches = rows_by_length(np.asarray(lengths, dtype=np.int64), tokens_per_pass(model), batch_size)
     return [batch.tolist() for batch in batches]
 
 
@@ -163,7 +163,7 @@ def _takes_first_token_only(model: SentenceTransformer) -> bool:
     )
 
 
-def _there(values: NDArray[np.int64], device: torch.device) -> Tensor:
+def _there(values: NDArray[np.integer], device: torch.device) -> Tensor:
     tensor = torch.from_numpy(values)
     return tensor.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else tensor.to(device)
 

@@ -26,12 +26,11 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from selfguide.engine.tokens import TokenisedText, rows_by_length
 from selfguide.progress import Reporter
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
-
-    from selfguide.engine.text_tokens import TokenisedText
 
 FOLDER_VARIABLE = "SELFGUIDE_CACHE"
 _BATCH_TOKENS = 2048
@@ -161,7 +160,7 @@ def _make(
     try:
         views = np.lib.format.open_memmap(fresh, mode="w+", dtype=np.dtype(kept_in), shape=shape)
         with reporter.bar("views", shape[0], "sentences") as advance:
-            for rows in _batches(text.lengths):
+            for rows in rows_by_length(text.lengths, _BATCH_TOKENS, parts=0):
                 features = text.batch(rows)
                 tensors = {name: value for name, value in features.items() if isinstance(value, Tensor)}
                 views[rows] = compute(tensors).to("cpu").numpy().astype(kept_in)
@@ -171,18 +170,6 @@ def _make(
     finally:
         with contextlib.suppress(OSError):
             fresh.unlink(missing_ok=True)
-
-
-def _batches(lengths: NDArray[np.int64]) -> Iterator[list[int]]:
-    """Rows of like length together, about as many tokens in each batch: always the same ones for the same text."""
-    batch: list[int] = []
-    for row in np.argsort(-lengths, kind="stable").tolist():
-        if batch and (len(batch) + 1) * lengths[batch[0]] > _BATCH_TOKENS:
-            yield batch
-            batch = []
-        batch.append(row)
-    if batch:
-        yield batch
 
 
 def _make_room(folder: Path, room: int) -> None:

@@ -27,7 +27,7 @@ from sentence_transformers.base.evaluation import BaseEvaluator
 from torch import Tensor, nn
 from transformers import PrinterCallback, ProgressCallback, TrainerCallback, set_seed
 
-from selfguide.engine.text_tokens import LABELS, TokenCollator, tokenise
+from selfguide.engine.tokens import LABELS, TokenCollator, tokenise_dataset
 from selfguide.errors import InterruptedRun, SelfguideError, UsageError
 from selfguide.files import write_text
 from selfguide.losses.base import HeadedLoss, Preparation, own_parameters
@@ -177,7 +177,7 @@ def _prepare(
     monitor: CollapseMonitor,
 ) -> TokenCollator | None:
     """Tokenise the text and prepare the loss; return a collator, or ``None`` for the stock one, which tokenises each batch."""
-    text = tokenise(student, context.text)
+    text = tokenise_dataset(student, context.text)
     if not isinstance(loss, HeadedLoss):
         return TokenCollator(text, lambda features, rows: features) if text is not None else None
     half = torch.bfloat16 if arguments.bf16 else torch.float16 if arguments.fp16 else None
