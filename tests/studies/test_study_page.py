@@ -14,8 +14,10 @@ from browser import BROWSER, FLAGS
 from reported import NASTY, Page
 from selfguide.errors import SelfguideError
 from selfguide.report.folders import write_report
+from selfguide.report.study_table import study_table
+from selfguide.report.table import to_csv
 from selfguide.studies.figures import draw_figures
-from selfguide.studies.files import as_csv, as_markdown, best_of
+from selfguide.studies.files import as_markdown
 from selfguide.studies.outcome import (
     Column,
     Dots,
@@ -106,12 +108,12 @@ def test_the_page_shows_the_files_numbers_and_no_more(results: dict[str, Any], t
 
 
 def test_the_tables_say_the_same_in_every_form(results: dict[str, Any]) -> None:
-    table = results["tables"][0]
-    assert best_of(table) == {"name": None, "value": "50.88", "cost": "30", "rate": None, "gap": None}
+    table = study_table(results["tables"][0])
+    assert table.best == [None, "50.88", "30", None, None]
     markdown = as_markdown(results)
     assert "| sg-opt | **50.88** ± 0.88 | 1,200 | 0.0005 | −1.50 |" in markdown
     assert "![one 50.88; " in markdown
-    heading, first, *_ = as_csv(table).splitlines()
+    heading, first, *_ = to_csv(table).splitlines()
     assert heading == "name,value,value sd,cost,rate,gap"
     assert first == f"sg-opt,{ONE.mean},{ONE.deviation},1200,0.0005,-1.5"
 
