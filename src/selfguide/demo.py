@@ -1,21 +1,23 @@
-"""The demonstration: tune on the embedded sentences, show before and after on the embedded pairs.
+"""The demonstration: tune on the embedded sentences, and compare before and after on the embedded pairs.
 
-Two encoders come of it: one tuned with SG-OPT, and ``fused`` on top of it, which joins the tuned [CLS] and the embedding
-layer (SG-OPT leaves that layer as it was) in one vector and trains nothing more.
+It makes two encoders: one tuned with SG-OPT, and ``fused`` on top of it, which combines the tuned [CLS] vector with the
+embedding layer (which SG-OPT leaves unchanged) without further training.
 
-The pairs are a demonstration, not a benchmark (see ``resources/demo/README.md``): the dev half chooses the checkpoint, the
-test half is what the table shows.
+The pairs are a demonstration, not a benchmark (see ``resources/demo/README.md``): the dev half selects the checkpoint, the
+test half gives the scores of the table.
 """
 
 from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
+from rich.console import Console
+from rich.table import Table
 
-from selfguide import correlation
+from selfguide.correlation import spearman
 from selfguide.data.pairs import Pairs
 from selfguide.data.resources import demo_file, demo_pairs, demo_sentences
 from selfguide.engine.encode import cosine, encode
@@ -28,7 +30,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from sentence_transformers import SentenceTransformer
 
-# Questions a reader can judge at a glance: the nearest sentence before and after tells the story better than a number.
+# A reader can judge the nearest sentences of these at a glance, better than a number.
 QUERIES = (
     "The flight was cancelled because of the storm.",
     "How can I get my money back for a damaged parcel?",
@@ -36,41 +38,48 @@ QUERIES = (
     "Take the tablets with food to avoid an upset stomach.",
 )
 
-# How the row of our own method is named: nobody should look for it in the papers.
+# Nobody should look for this row in the papers.
 FUSED = "fused: tuned [CLS] and layer 0 (ours, not in the papers)"
 
 
-def spearman(encoder: SentenceTransformer, pairs: Pairs) -> float:
-    """Spearman × 100 of cosine and grade."""
+def score(encoder: SentenceTransformer, pairs: Pairs) -> float:
+    """Return the Spearman correlation × 100 of cosine similarity and grade."""
     cosines = cosine(
         encode(encoder, pairs.first, show_progress=False), encode(encoder, pairs.second, show_progress=False)
     )
-    return 100 * correlation.spearman(cosines, pairs.scores)
+    return 100 * spearman(cosines, pairs.scores)
 
 
 def run_demo(encoder: str, output: Path, seed: int) -> dict[str, float]:
-    """Do the demonstration and print it; returns the table."""
-    from rich.console import Console
+    """Run the demonstration and print it.
 
+    Args:
+        encoder: Name or folder of the encoder to start from.
+        output: Folder for the tuned encoder, replaced if it exists; the fused one is saved inside.
+        seed: Seed of the training.
+
+    Returns:
+        The test score of each row of the table.
+    """
     console = Console(highlight=False)
     started = time.monotonic()
     pairs, sentences = demo_pairs("test"), demo_sentences()
     counts = f"{len(sentences):,} sentences without labels; {len(pairs.scores)} graded pairs to check with"
     console.print(f"Encoder [bold]{encoder}[/bold]; {counts}.")
     before = {pooling: load_encoder(encoder, pooling=pooling) for pooling in ("cls", "mean")}
-    table = {f"{name}, untuned": spearman(model, pairs) for name, model in before.items()}
+    table = {f"{name}, untuned": score(model, pairs) for name, model in before.items()}
     config = RunConfig(
         text=(str(demo_file("sentences.txt")),),
         encoder=encoder,
-        # The best weights come early on so little text: look often, and stop when nothing more comes.
+        # The best weights come early on so little text: evaluate often, and stop soon.
         training={"seed": seed, "dev_every": 25, "patience": 4},
         dev=str(demo_file("pairs-dev.tsv")),
     )
     console.print("Tuning its [CLS] vector with SG-OPT (self-guided contrastive learning) ...", markup=False)
     tuned, record = run(config, output, Reporter(), overwrite=True)
-    table["cls, tuned with SG-OPT"] = spearman(tuned, pairs)
+    table["cls, tuned with SG-OPT"] = score(tuned, pairs)
     console.print("Joining it with the embedding layer (fused), nothing more is trained ...")
-    table[FUSED] = spearman(_fused(output, sentences), pairs)
+    table[FUSED] = score(_fused(output, sentences), pairs)
     _show_table(console, table, len(pairs.scores))
     _show_neighbours(console, sentences, before["cls"], tuned)
     console.print(
@@ -92,32 +101,28 @@ def run_demo(encoder: str, output: Path, seed: int) -> dict[str, float]:
 
 
 def _fused(tuned: Path, sentences: list[str]) -> SentenceTransformer:
-    """What ``selfguide train --method fused --encoder TUNED --tune none`` makes, in a folder inside the tuned one's.
+    """Do what ``selfguide train --method fused --encoder TUNED --tune none`` does, in a folder inside the tuned one's.
 
-    A sixth of the sentences keeps it to a few seconds. The dev pairs, which chose the checkpoint, choose the weight too.
+    A sixth of the sentences keeps it to a few seconds. The dev pairs select the weight, as they did the checkpoint.
     """
     some, dev = sentences[::6], demo_file("pairs-dev.tsv")
     return train(tuned, some, "fused", output=tuned / "fused", tune="none", dev=dev, overwrite=True, report=False)
 
 
-def _show_table(console: Any, table: dict[str, float], count: int) -> None:
-    from rich.table import Table
-
+def _show_table(console: Console, table: dict[str, float], count: int) -> None:
     best = max(table.values())
     shown = Table("sentence vector", "Spearman x 100", title=f"{count} graded pairs (test half)", title_justify="left")
-    for name, score in table.items():
-        cell = f"{score:.1f}"
-        shown.add_row(
-            name.replace("cls", "[CLS]").replace("[", r"\["), f"[bold]{cell}[/bold]" if score == best else cell
-        )
+    for name, value in table.items():
+        cell = f"[bold]{value:.1f}[/bold]" if value == best else f"{value:.1f}"
+        shown.add_row(name.replace("cls", "[CLS]").replace("[", r"\["), cell)
     console.print(shown)
 
 
 def _show_neighbours(
-    console: Any, sentences: list[str], before: SentenceTransformer, after: SentenceTransformer
+    console: Console, sentences: list[str], before: SentenceTransformer, after: SentenceTransformer
 ) -> None:
     console.print("Nearest of the embedded sentences by the \\[CLS] vector, before and after tuning:")
-    sentences = sentences[::4]  # a quarter is enough to show it, and keeps the demonstration short
+    sentences = sentences[::4]  # a quarter is enough, and keeps the demonstration short
     nearest = [_nearest(encode(model, [*QUERIES, *sentences], normalise=True)) for model in (before, after)]
     for query, old, new in zip(QUERIES, *nearest, strict=True):
         console.print(f"  [bold]{query}[/bold]")

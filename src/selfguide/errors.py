@@ -1,25 +1,25 @@
-"""Errors a user can act on.
+"""Errors that a user can act on.
 
-Every failure that is not a bug is raised as a :class:`SelfguideError`: one sentence that names the thing that is wrong and,
-where there is one, the way out. The command line prints it without a traceback and exits with ``exit_code``.
+Every failure that is not a bug is a :class:`SelfguideError`: one sentence that names what is wrong and, if there is one, the
+way out. The command line prints it without a traceback and exits with ``exit_code``.
 """
 
 from __future__ import annotations
 
 
 class SelfguideError(Exception):
-    """Something the user can mend: a wrong path, an unknown name, a text that cannot be trained on."""
+    """A problem that the user can fix: a wrong path, a damaged file, text that cannot be trained on."""
 
     exit_code = 1
 
 
 class UsageError(SelfguideError):
-    """A name, option or value that selfguide does not know."""
+    """An unknown name or option, or a value that is not allowed."""
 
     exit_code = 2
 
 
 class InterruptedRun(SelfguideError):
-    """The user stopped a run; what was finished is kept and the message says how to go on."""
+    """The user stopped a run; its progress is saved and the message says how to resume."""
 
     exit_code = 130

@@ -1,60 +1,71 @@
-"""What a person sees while something runs: notes, warnings and progress bars, all on standard error.
+"""Notes, warnings and progress bars of a run, all on standard error.
 
-Bars appear only on a terminal; warnings always, and they are remembered so that they reach ``run.json`` and the model card.
+Bars appear only on a terminal. Warnings always appear, and are kept for ``run.json`` and the model card.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from functools import cached_property
 
-if TYPE_CHECKING:
-    from rich.console import Console
-    from rich.progress import Progress
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import BarColumn, Progress, ProgressColumn, Task, TimeElapsedColumn, TimeRemainingColumn
+from rich.text import Text
 
 
 class Reporter:
-    """Notes, warnings and bars of one run."""
+    """Shows and records what happens in a run.
+
+    Args:
+        quiet: Whether to leave out notes and bars.
+        main_process: Whether this process reports; of a distributed run only one should.
+    """
 
     def __init__(self, quiet: bool = False, main_process: bool = True) -> None:
         self.quiet = quiet
         self.main_process = main_process
         self.warnings: list[str] = []
-        self._console: Console | None = None
 
-    @property
+    @cached_property
     def console(self) -> Console:
-        if self._console is None:
-            from rich.console import Console
-
-            self._console = Console(stderr=True, highlight=False, soft_wrap=True)
-        return self._console
+        """The console on standard error."""
+        return Console(stderr=True, highlight=False, soft_wrap=True)
 
     @property
     def live(self) -> bool:
-        """Whether bars are shown: a terminal, not told to be quiet, and the process that speaks."""
+        """Whether bars are shown: on a terminal, unless quiet, in the main process."""
         return self.main_process and not self.quiet and self.console.is_terminal
 
     def note(self, text: str) -> None:
-        """Something worth knowing."""
+        """Show something worth knowing."""
         if self.main_process and not self.quiet:
             self.console.print(text, markup=False)
 
     def warn(self, text: str) -> None:
-        """Something that may spoil the result; kept for the run's record."""
+        """Show and record something that may spoil the result."""
         self.warnings.append(text)
         if self.main_process:
-            self.console.print(f"[yellow]warning:[/yellow] {_escape(text)}")
+            self.console.print(f"[yellow]warning:[/yellow] {escape(text)}")
 
     @contextmanager
     def bar(self, description: str, total: int | None, unit: str) -> Iterator[Callable[[int, str], None]]:
-        """A progress bar; yields ``advance(count, extra_text)``. Shows rate and time left where the total is known."""
+        """Show a progress bar while the block runs.
+
+        Args:
+            description: What is in progress.
+            total: Number of units, if known; then the bar shows the time left.
+            unit: What is counted, in the plural.
+
+        Yields:
+            A function ``advance(count, extra_text)``.
+        """
         if not self.live:
             yield _ignore
             return
-        progress = _progress(self.console, total is not None)
-        with progress:
+        with _progress(self.console, total is not None) as progress:
             task = progress.add_task(description, total=total, unit=unit, extra="")
 
             def advance(count: int, extra: str = "") -> None:
@@ -64,46 +75,22 @@ class Reporter:
 
 
 def _ignore(count: int, extra: str = "") -> None:
-    """The bar of those who see none."""
+    """Stand in for ``advance`` where no bar is shown."""
+
+
+class _Rate(ProgressColumn):
+    def render(self, task: Task) -> Text:
+        speed = task.finished_speed or task.speed
+        return Text(f"{speed:,.0f} {task.fields['unit']}/s" if speed else "", style="green")
 
 
 def _progress(console: Console, bounded: bool) -> Progress:
-    from rich.progress import (
-        BarColumn,
-        Progress,
-        ProgressColumn,
-        Task,
-        TextColumn,
-        TimeElapsedColumn,
-        TimeRemainingColumn,
-    )
-    from rich.text import Text
-
-    class Rate(ProgressColumn):
-        def render(self, task: Task) -> Text:
-            speed = task.finished_speed or task.speed
-            return Text(f"{speed:,.0f} {task.fields['unit']}/s" if speed else "", style="green")
-
-    columns: list[ProgressColumn] = [TextColumn("{task.description}")]
-    if bounded:
-        columns += [BarColumn(), TextColumn("{task.percentage:>3.0f}%")]
-    else:
-        columns += [TextColumn("{task.completed:,}")]
-    columns += [Rate(), TimeElapsedColumn()]
-    if bounded:
-        columns += [TextColumn("left"), TimeRemainingColumn()]
-    columns += [TextColumn("{task.fields[extra]}")]
+    done: list[str | ProgressColumn] = [BarColumn(), "{task.percentage:>3.0f}%"] if bounded else ["{task.completed:,}"]
+    left: list[str | ProgressColumn] = ["left", TimeRemainingColumn()] if bounded else []
+    columns = ["{task.description}", *done, _Rate(), TimeElapsedColumn(), *left, "{task.fields[extra]}"]
     return Progress(*columns, console=console, transient=True, speed_estimate_period=60)
 
 
-def _escape(text: str) -> str:
-    from rich.markup import escape
-
-    return escape(text)
-
-
 def is_main_process() -> bool:
-    """Whether this process speaks and writes, as torchrun and accelerate number them."""
-    import os
-
+    """Return whether this process reports and writes, as torchrun and accelerate number them."""
     return os.environ.get("RANK", "0") == "0"

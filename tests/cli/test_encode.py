@@ -45,7 +45,7 @@ def read(path: Path) -> tuple[list[str] | None, NDArray[Any]]:
 def test_rows_align_with_lines(command: Command, bert: Path, lines_file: Path, tmp_path: Path, ending: str) -> None:
     output = tmp_path / f"vectors{ending}"
     outcome = command("encode", lines_file, "--encoder", bert, "--output", output)
-    assert outcome == Outcome(0, "", f"15 sentences x 32 numbers written to {output}\n")
+    assert outcome == Outcome(0, "", f"15 sentences x 32 dimensions written to {output}\n")
     sentences, vectors = read(output)
     assert sentences in (None, LINES)
     assert vectors.dtype == np.float32

@@ -1,4 +1,4 @@
-"""``selfguide demo``: what ``make demo`` runs."""
+"""``selfguide demo``, which ``make demo`` runs."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ def demo(
             "--output", "-o", help="Folder for the tuned encoder (replaced if it is there); the fused one is inside."
         ),
     ] = Path("demo-output"),
-    seed: Annotated[int, typer.Option(help="Everything random comes from it.")] = 1,
+    seed: Annotated[int, typer.Option(help="Seed of everything random.")] = 1,
 ) -> None:
-    """Tune the embedded encoder on the embedded sentences with SG-OPT, join it with its embedding layer, show before and after.
+    """Tune the embedded encoder on the embedded sentences, combine it with its embedding layer, show before and after.
 
     **Examples**
 

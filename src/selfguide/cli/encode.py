@@ -9,6 +9,8 @@ from typing import Annotated
 import typer
 
 from selfguide.cli import options as shared
+from selfguide.data import Sentences, TextOptions
+from selfguide.progress import Reporter
 
 
 def encode(
@@ -27,31 +29,35 @@ def encode(
     ] = None,
     pooling: Annotated[
         str | None,
-        typer.Option(help="cls, mean, max, last2 or first-last; empty: the encoder's own.", show_default=False),
+        typer.Option(help="cls, mean, max, last2 or first-last; default: the encoder's own.", show_default=False),
     ] = None,
     layer: Annotated[
-        int | None, typer.Option(help="Take this layer (0: embedding layer, -1: last).", show_default=False)
+        int | None, typer.Option(help="Pool this layer (0: embedding layer, -1: last).", show_default=False)
     ] = None,
     backend: Annotated[
         str,
         typer.Option(
-            help="torch: the encoder's own vectors. int8: on a CPU, the fastest, with slightly other vectors. onnx: fp32 on "
+            help="torch: the encoder's own embeddings. int8: fastest on a CPU, with slightly different embeddings. onnx: fp32 on "
             "onnxruntime. bf16: for GPUs. onnx and int8 need the extra selfguide[onnx]."
         ),
     ] = "torch",
     batch_size: Annotated[
         int | None,
-        typer.Option(help="Sentences a forward pass at most; empty: as many as go well.", min=1, show_default=False),
+        typer.Option(
+            help="Maximum sentences per forward pass; default: chosen automatically.", min=1, show_default=False
+        ),
     ] = None,
-    normalise: Annotated[bool, typer.Option("--normalise", help="Scale each vector to length 1.")] = False,
-    max_length: Annotated[int | None, typer.Option(help="Tokens a sentence is cut to.", show_default=False)] = None,
+    normalise: Annotated[bool, typer.Option("--normalise", help="Scale each embedding to length 1.")] = False,
+    max_length: Annotated[
+        int | None, typer.Option(help="Maximum tokens per sentence; longer ones are truncated.", show_default=False)
+    ] = None,
     device: shared.Device = "auto",
     column: shared.Column = None,
     field: shared.Field = None,
     replace_bad_utf8: shared.ReplaceBadUtf8 = False,
     quiet: shared.Quiet = False,
 ) -> None:
-    """Turn sentences into vectors, one a line of the input and in its order, in constant memory.
+    """Encode sentences: one embedding per line of the input, in its order, in constant memory.
 
     **Examples**
 
@@ -61,12 +67,10 @@ def encode(
 
         cat notes.txt | selfguide encode - > notes.jsonl
     """
-    from selfguide.data import Sentences, TextOptions
     from selfguide.engine.backends import check_backend
-    from selfguide.progress import Reporter
 
     check_backend(backend)
-    cleaning = TextOptions(
+    options = TextOptions(
         column=column,
         field=field,
         keep_duplicates=True,
@@ -74,8 +78,9 @@ def encode(
         long_lines="cut",
         on_bad_utf8="replace" if replace_bad_utf8 else "error",
     )
-    sentences = Sentences(text, cleaning)
+    sentences = Sentences(text, options)
 
+    # Imported only now, so that help and errors in the text do not wait for torch.
     from selfguide.engine.encode import encode_to_file
     from selfguide.models.encoders import load_encoder
 
@@ -86,4 +91,4 @@ def encode(
         model, sentences, target, backend=backend, batch_size=batch_size, normalise=normalise, reporter=reporter
     )
     if output is not None:
-        reporter.note(f"{count:,} sentences x {model.get_embedding_dimension()} numbers written to {output}")
+        reporter.note(f"{count:,} sentences x {model.get_embedding_dimension()} dimensions written to {output}")

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from selfguide.cli import options as shared
+from selfguide.data.pairs import read_sentence_pairs
 from selfguide.errors import UsageError
 
 
@@ -23,11 +25,11 @@ def similarity(
     encoder: shared.Encoder = "mini",
     pooling: Annotated[
         str | None,
-        typer.Option(help="cls, mean, max, last2 or first-last; empty: the encoder's own.", show_default=False),
+        typer.Option(help="cls, mean, max, last2 or first-last; default: the encoder's own.", show_default=False),
     ] = None,
     device: shared.Device = "auto",
 ) -> None:
-    """Cosine similarity of two sentences, or of each pair of a file.
+    """Print the cosine similarity of two sentences, or of each pair of a file.
 
     For a file with scores, the Spearman correlation of cosine and score follows on standard error.
 
@@ -40,33 +42,25 @@ def similarity(
     complete = second is not None if pairs is None else first is None
     if not complete:
         raise UsageError("Give two sentences, or --pairs FILE.")
+    read = None if pairs is None else read_sentence_pairs(pairs)
 
-    if pairs is None:
-        from selfguide.engine.encode import cosine, encode
-        from selfguide.models.encoders import load_encoder
-
-        vectors = encode(
-            load_encoder(encoder, pooling, device=None if device == "auto" else device), [str(first), str(second)]
-        )
-        typer.echo(f"{float(cosine(vectors[0], vectors[1])):.4f}")
-        return
-
-    from selfguide.data.pairs import read_sentence_pairs
-
-    graded = read_sentence_pairs(pairs)
-
+    # Imported only now, so that help and errors in the file do not wait for torch.
+    from selfguide.correlation import spearman
     from selfguide.engine.encode import cosine, encode
     from selfguide.models.encoders import load_encoder
 
     model = load_encoder(encoder, pooling, device=None if device == "auto" else device)
-    cosines = cosine(encode(model, graded.first), encode(model, graded.second))
-    for value, left, right in zip(cosines.tolist(), graded.first, graded.second, strict=True):
+    if read is None:
+        one, other = encode(model, [str(first), str(second)])
+        typer.echo(f"{float(cosine(one, other)):.4f}")
+        return
+    cosines = cosine(encode(model, read.first), encode(model, read.second))
+    for value, left, right in zip(cosines.tolist(), read.first, read.second, strict=True):
         typer.echo(f"{value:.4f}\t{left}\t{right}")
-    if graded.scores is not None:
-        if min(len(set(graded.scores)), len(set(cosines.tolist()))) < 2:
-            typer.echo("No Spearman correlation: the scores, or the cosines, are all the same.", err=True)
-            return
-        from selfguide.correlation import spearman
-
-        value = 100 * spearman(cosines, graded.scores)
-        typer.echo(f"Spearman of cosine and score over {len(cosines):,} pairs: {value:.2f}", err=True)
+    if read.scores is None:
+        return
+    correlation = 100 * spearman(cosines, read.scores)
+    if math.isnan(correlation):
+        typer.echo("No Spearman correlation: the scores, or the cosines, are all the same.", err=True)
+    else:
+        typer.echo(f"Spearman of cosine and score over {len(cosines):,} pairs: {correlation:.2f}", err=True)
