@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, fields
 from types import NoneType, UnionType
-from typing import Annotated, Any, Literal, Protocol, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Protocol, get_args, get_origin, get_type_hints
 
 from selfguide.errors import UsageError
 
@@ -135,8 +135,8 @@ def check_options(options: Any) -> None:
     """Check the types and the declared rules of every field of a dataclass.
 
     Args:
-        options: An instance whose fields are annotated with ``int``, ``float``, ``bool``, ``str`` or a ``Literal`` of words,
-            possibly optional (``int | None``) and with rules for values other than ``None``: ``Annotated[float, Above(0)]``.
+        options: An instance whose fields are annotated with ``int``, ``float``, ``bool`` or ``str``, possibly optional
+            (``int | None``) and with rules for values other than ``None``: ``Annotated[float, Above(0)]``.
 
     Raises:
         UsageError: A value has another type or breaks a rule.
@@ -149,10 +149,6 @@ def check_options(options: Any) -> None:
             if value is None:
                 continue
             (kind,) = (choice for choice in get_args(kind) if choice is not NoneType)
-        if get_origin(kind) is Literal:
-            if value not in get_args(kind):
-                raise UsageError(f"{item.name} must be one of {', '.join(get_args(kind))}, got {value!r}.")
-            continue
         name, allowed = _TYPES[kind]
         if not isinstance(value, allowed) or (isinstance(value, bool) and bool not in allowed):
             raise UsageError(f"{item.name} must be {name}, got {value!r}.")
