@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, fields
 from types import NoneType, UnionType
-from typing import Annotated, Any, Protocol, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, Protocol, get_args, get_origin, get_type_hints
 
 from selfguide.errors import UsageError
 
@@ -135,8 +135,8 @@ def check_options(options: Any) -> None:
     """Check the types and the declared rules of every field of a dataclass.
 
     Args:
-        options: An instance whose fields are annotated with ``int``, ``float``, ``bool`` or ``str``, possibly optional
-            (``int | None``) and with rules for values other than ``None``: ``Annotated[float, Above(0)]``.
+        options: An instance whose fields are annotated with ``int``, ``float``, ``bool``, ``str`` or a ``Literal`` of words,
+            possibly optional (``int | None``) and with rules for values other than ``None``: ``Annotated[float, Above(0)]``.
 
     Raises:
         UsageError: A value has another type or breaks a rule.
@@ -196,10 +196,10 @@ def parse_value(word: str, kind: Any, name: str) -> Any:
 
 def _split(hint: Any) -> tuple[Any, tuple[Rule, ...]]:
     """Return the plain type of an annotation, and the rules it carries."""
-    if get_origin(hint) is Annotated:
-        kind, *rules = get_args(hint)
-        return kind, tuple(rules)
-    return hint, ()
+    kind, *rules = get_args(hint) if get_origin(hint) is Annotated else (hint,)
+    if get_origin(kind) is Literal:
+        return str, (OneOf(*get_args(kind)), *rules)
+    return kind, tuple(rules)
 
 
 require_types = check_options

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass
 from pathlib import PurePath
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
-from selfguide.options import AtLeast, CheckedOptions, NotEmpty, OneOf
+from selfguide.options import AtLeast, CheckedOptions, NotEmpty
 
 
 @dataclass(frozen=True)
@@ -28,9 +28,9 @@ class TextOptions(CheckedOptions):
     """Keep blank rows as empty sentences."""
     max_chars: Annotated[int, AtLeast(1)] = 5000
     """Maximum length of a sentence in characters."""
-    long_lines: Annotated[str, OneOf("drop", "cut")] = "drop"
+    long_lines: Literal["drop", "cut"] = "drop"
     """What to do with longer ones."""
-    on_bad_utf8: Annotated[str, OneOf("error", "replace")] = "error"
+    on_bad_utf8: Literal["error", "replace"] = "error"
     """Whether invalid UTF-8 is an error or becomes U+FFFD."""
     limit: Annotated[int | None, AtLeast(1)] = None
     """Stop after this many sentences."""
