@@ -1,8 +1,9 @@
-"""Runs: repeatable, resumable after a kill, honest about what they chose."""
+"""Training runs: reproducible, resumable after a kill, with the checkpoint that the dev pairs select."""
 
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -45,7 +46,7 @@ def _same(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> bool:
     return one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)
 
 
-def test_what_comes_out_is_a_plain_folder_equal_to_what_is_in_memory(
+def test_the_saved_folder_is_a_stock_one_equal_to_the_encoder_in_memory(
     bert: Path, text_file: Path, tmp_path: Path
 ) -> None:
     out = tmp_path / "out"
@@ -57,7 +58,7 @@ def test_what_comes_out_is_a_plain_folder_equal_to_what_is_in_memory(
     assert not np.allclose(stock.encode(sentences), start.encode(sentences), atol=1e-3)
     files = {path.name for path in out.rglob("*") if path.is_file()}
     assert not any(name.endswith((".bin", ".pt", ".pth", ".pkl")) for name in files)
-    # Head and guide are gone: the tensors are the encoder's own, and its embedding layer is as it was.
+    # Head and guide are not saved: the tensors are the encoder's own, and its embedding layer is unchanged.
     before, after = _weights(bert), _weights(out)
     assert {name: tensor.shape for name, tensor in after.items()} == {
         name: tensor.shape for name, tensor in before.items()
@@ -130,8 +131,8 @@ def _start(out: Path, *words: str) -> subprocess.Popen[bytes]:
 
 
 def _kill_after(process: subprocess.Popen[bytes], work: Path, step: int) -> None:
-    """SIGKILL once a complete checkpoint of at least this step is there."""
-    deadline = time.monotonic() + 300  # a busy machine takes its time
+    """Send SIGKILL once there is a complete checkpoint of at least this step."""
+    deadline = time.monotonic() + 300  # generous, for a busy machine
     while time.monotonic() < deadline:
         steps = [int(path.parent.name.rpartition("-")[2]) for path in work.glob("checkpoint-*/complete.json")]
         if steps and max(steps) >= step:
@@ -146,7 +147,7 @@ def _kill_after(process: subprocess.Popen[bytes], work: Path, step: int) -> None
 def test_a_run_killed_twice_and_resumed_ends_in_the_same_weights(
     bert: Path, text_file: Path, dev_file: Path, tmp_path: Path
 ) -> None:
-    """With `sg`, whose views are drawn at random, dropout, dev checks and a projection head: all of it must be restored."""
+    """With `sg`, which has random views, dropout, dev evaluations and a projection head: all of it must be restored."""
     words = [str(text_file), "--encoder", str(bert), "--method", "sg", "--head-size", "16", "--batch-size", "4"]
     words += ["--learning-rate", "1e-3", "--device", "cpu", "--dev", str(dev_file), "--dev-every", "7", "--epochs", "2"]
     whole = selfguide.train(
@@ -215,14 +216,8 @@ torch.testing.assert_close(mine, expected)
 
 def _torchrun(*words: str) -> None:
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", *words]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=180, env=_one_thread())
+    done = subprocess.run(command, capture_output=True, text=True, timeout=180, env={**os.environ, "OMP_NUM_THREADS": "1"})
     assert done.returncode == 0, done.stderr[-3000:]
-
-
-def _one_thread() -> dict[str, str]:
-    import os
-
-    return {**os.environ, "OMP_NUM_THREADS": "1"}
 
 
 def test_the_head_is_the_same_in_every_process(bert: Path, tmp_path: Path) -> None:
@@ -233,22 +228,10 @@ def test_the_head_is_the_same_in_every_process(bert: Path, tmp_path: Path) -> No
 
 def test_torchrun_trains_and_writes_one_folder(bert: Path, text_file: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
-    words = [
-        "-m",
-        "selfguide",
-        "train",
-        str(text_file),
-        "--encoder",
-        str(bert),
-        "--head-size",
-        "16",
-        "--batch-size",
-        "8",
-    ]
-    _torchrun(*words, "--device", "cpu", "--output", str(out))
-    assert (
-        json.loads((out / "run.json").read_text())["steps"] == 7
-    )  # 15 batches of 8, 2 at a time; the odd one is left out
+    words = ["-m", "selfguide", "train", str(text_file), "--encoder", str(bert), "--head-size", "16"]
+    _torchrun(*words, "--batch-size", "8", "--device", "cpu", "--output", str(out))
+    # 15 batches of 8, 2 at a time; the last one is left out.
+    assert json.loads((out / "run.json").read_text())["steps"] == 7
     assert SentenceTransformer(str(out)).encode(["my sister"]).shape == (1, 32)
 
 
@@ -259,7 +242,7 @@ def test_a_loss_that_is_not_finite_stops_the_run(bert: Path, text_file: Path, tm
     assert not (tmp_path / "out.partial").exists()
 
 
-def test_collapse_is_noticed() -> None:
+def test_collapse_is_detected() -> None:
     torch.manual_seed(0)
     spread, point = torch.randn(128, 32), torch.ones(128, 32) + 1e-3 * torch.randn(128, 32)
     assert mean_cosine(spread) == pytest.approx(float(torch.nn.functional.cosine_similarity(
@@ -313,26 +296,16 @@ def test_too_little_text_is_refused(bert: Path, tmp_path: Path) -> None:
         assert not list(tmp_path.iterdir())
 
 
-def test_settings_and_options_are_told_apart_and_wrong_ones_refused(bert: Path) -> None:
+def test_wrong_settings_and_options_are_refused(bert: Path) -> None:
     with pytest.raises(UsageError, match="no option 'tempreature'"):
         selfguide.train(bert, ["a b c", "b c d"], tempreature=1)
-    for name, value in {
-        "batch_size": 1,
-        "epochs": 0,
-        "learning_rate": float("nan"),
-        "warmup": 1.5,
-        "precision": "int4",
-    }.items():
+    wrong = {"batch_size": 1, "epochs": 0, "learning_rate": float("nan"), "warmup": 1.5, "precision": "int4"}
+    for name, value in wrong.items():
         with pytest.raises(UsageError, match=name):
             selfguide.train(bert, ["a b c", "b c d"], **{name: value})
     with pytest.raises(UsageError, match="CUDA" if not torch.cuda.is_available() else "fp16"):
-        selfguide.train(
-            bert,
-            toy_sentences(8),
-            device="cuda" if not torch.cuda.is_available() else "cpu",
-            precision="fp16",
-            quiet=True,
-        )
+        device = "cpu" if torch.cuda.is_available() else "cuda"
+        selfguide.train(bert, toy_sentences(8), device=device, precision="fp16", quiet=True)
 
 
 def test_a_trackers_files_outlive_the_work_folder(tmp_path: Path) -> None:
