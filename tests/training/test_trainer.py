@@ -216,7 +216,9 @@ torch.testing.assert_close(mine, expected)
 
 def _torchrun(*words: str) -> None:
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", *words]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=180, env={**os.environ, "OMP_NUM_THREADS": "1"})
+    done = subprocess.run(
+        command, capture_output=True, text=True, timeout=180, env={**os.environ, "OMP_NUM_THREADS": "1"}
+    )
     assert done.returncode == 0, done.stderr[-3000:]
 
 
@@ -303,8 +305,8 @@ def test_wrong_settings_and_options_are_refused(bert: Path) -> None:
     for name, value in wrong.items():
         with pytest.raises(UsageError, match=name):
             selfguide.train(bert, ["a b c", "b c d"], **{name: value})
-    with pytest.raises(UsageError, match="CUDA" if not torch.cuda.is_available() else "fp16"):
-        device = "cpu" if torch.cuda.is_available() else "cuda"
+    device, problem = ("cpu", "fp16") if torch.cuda.is_available() else ("cuda", "CUDA")
+    with pytest.raises(UsageError, match=problem):
         selfguide.train(bert, toy_sentences(8), device=device, precision="fp16", quiet=True)
 
 
