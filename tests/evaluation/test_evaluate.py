@@ -12,8 +12,9 @@ import numpy as np
 import pytest
 
 import selfguide
+from selfguide.engine.digest import model_digest
 from selfguide.errors import SelfguideError, UsageError
-from selfguide.evaluation.embedder import embedder, model_digest, pooled_embedders
+from selfguide.evaluation.embedder import embedder, pooled_embedders
 from selfguide.evaluation.evaluate import load_tasks, paired, score_all
 from selfguide.evaluation.protocol import Protocol
 from selfguide.evaluation.results import Evaluation, ScoreFolder, TaskScore, table
@@ -206,7 +207,7 @@ BAD: dict[str, tuple[Callable[[list[str]], Any], str]] = {
     "one number": (lambda sentences: 3.0, "single number"),
     "not numbers": (lambda sentences: ["a"] * len(sentences), "does not return an array of numbers"),
     "nan": (lambda sentences: hashed(sentences) * np.nan, "not finite"),
-    "no width": (lambda sentences: np.zeros((len(sentences), 0)), "without any number"),
+    "no width": (lambda sentences: np.zeros((len(sentences), 0)), "vectors of dimension 0"),
     "fails": (lambda sentences: [][1], "IndexError"),
 }
 
@@ -230,7 +231,7 @@ def test_an_encoder_that_changes_its_width_is_refused(pairs_file: Path) -> None:
     def widens(sentences: list[str]) -> np.ndarray:
         return hashed(sentences)[:, : 24 if len(sentences) == 4 else 20]
 
-    with pytest.raises(SelfguideError, match="20 numbers where it gave 24"):
+    with pytest.raises(SelfguideError, match="dimension 20 where it gave 24"):
         selfguide.evaluate(widens, "", pairs=pairs_file)
 
 
@@ -303,7 +304,7 @@ def test_mistakes_on_the_command_line_are_sentences(
     monkeypatch.chdir(tmp_path)
     cases = {
         ("eval", "mini", "--tasks", "sts99"): "There is no task 'sts99'",
-        ("eval", "mini", "--aggregation", "median"): "There is no aggregation 'median'",
+        ("eval", "mini", "--aggregation", "median"): "aggregation must be one of all, mean, wmean, got 'median'",
         ("eval", "mini", "--tasks", "stsb", "--data", str(tmp_path / "none")): "does not exist",
         ("eval", "mini", "--tasks", "stsb", "--offline"): "STS-B",
         ("eval", "mini", "--pairs", str(tmp_path / "none.tsv")): "none.tsv",

@@ -126,7 +126,7 @@ def test_wrong_rows_are_refused(toy_task: Any) -> None:
         def encode(self, sentences: Sequence[str]) -> NDArray[Any]:
             return np.zeros((3, 4))
 
-    with pytest.raises(SelfguideError, match=r"Short.encode gave an array of shape \(3, 4\) for 40 sentences"):
+    with pytest.raises(SelfguideError, match=r"Short.encode returned an array of shape \(3, 4\) for 40 sentences"):
         evaluate_mteb(Short(), [toy_task])
 
 

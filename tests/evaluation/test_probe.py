@@ -139,7 +139,7 @@ def test_each_distinct_sentence_goes_through_the_encoder_once(bert: Path, monkey
 def test_many_vectors_are_kept_in_a_file(
     bert: Path, result: ProbeResult, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(module, "ROOM", 1000)
+    monkeypatch.setattr(module, "MEMORY_LIMIT", 1000)
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     vectors = layer_vectors(load_encoder(bert), toy_sentences(20), PROBE_POOLINGS, 8, QUIET)
     assert isinstance(vectors, np.memmap)

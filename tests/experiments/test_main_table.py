@@ -155,7 +155,7 @@ class TestRows:
 
         used = {grammar.named_stage(part)[0] for spec in rows.ROWS for part in grammar.chain(grammar.labelled(spec)[1])}
         steps_of_the_ablation = {"opt1", "opt2"}
-        assert used == {entry.name for entry in registry.METHODS} - steps_of_the_ablation
+        assert used == {entry.name for entry in registry.builtin_methods()} - steps_of_the_ablation
 
     def test_rows_and_settings_are_accepted(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         from selfguide.comparison.specs import parse_specs
@@ -237,7 +237,7 @@ def test_an_encoder_of_whole_words_has_a_digest() -> None:
     from sentence_transformers.sentence_transformer.modules import Pooling, WordEmbeddings
     from sentence_transformers.sentence_transformer.modules.tokenizer import WhitespaceTokenizer
 
-    from selfguide.evaluation.embedder import model_digest
+    from selfguide.engine.digest import model_digest
 
     def digest(words: list[str]) -> str:
         table = np.zeros((len(words), 4), dtype=np.float32)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from selfguide.comparison.cells import Cell, CellFolder, CellRecord, SharedSetting, split_by_setting
 from selfguide.comparison.progress import CellProgress, duration, seconds_left
 from selfguide.comparison.runner import cores, process_count, run_jobs, split_finished
-from selfguide.comparison.specs import Spec, parse_specs
+from selfguide.comparison.specs import GivenMethods, Spec, parse_specs
 from selfguide.comparison.summary import Summary, summarise
 from selfguide.comparison.tables import as_latex, as_markdown, write_tables
 from selfguide.comparison.texts import (
@@ -64,7 +64,7 @@ class Comparison:
 def compare(
     encoder: str | Path | SentenceTransformer,
     text: AnyText | NamedText,
-    methods: str | Iterable[str],
+    methods: GivenMethods,
     seeds: int | Iterable[int] = 3,
     tasks: str | Iterable[str] = "demo",
     *,
@@ -91,7 +91,8 @@ def compare(
     Args:
         encoder: what every method starts from: ``"mini"``, a folder, a hub name, or a SentenceTransformer.
         text: what :func:`selfguide.train` takes, or ``"data:stsb"``: STS-B's sentences without their grades.
-        methods: specs, see :mod:`selfguide.comparison.specs`: ``"mean,simcse:epochs=2,sg-opt+whitening"``, or a list.
+        methods: rows as words, ``"mean,simcse:epochs=2,sg-opt+whitening"`` (:mod:`selfguide.comparison.specs`); or a list of
+            words, method classes, instances and functions that make a loss; or a mapping from labels to these.
         seeds: how many (1, 2, 3 …), or which. Methods that draw nothing at random are run once.
         tasks, pairs, data, allow_partial, download: what to score on, as in :func:`selfguide.evaluate`.
         dev: a file of graded pairs or a task such as ``"stsb-dev"``, which chooses the checkpoints of tuned methods.
@@ -133,7 +134,9 @@ def compare(
         name = str(encoder) if isinstance(encoder, str | Path) else ""
         every = [CellJob(cell, setting, work, folder, name, keep, device, batch_size, command) for cell in cells]
         done, due = split_finished(every, again, reporter)
-        done += _run(due, done, process_count(jobs, device, len(due)), output, reporter)
+        # A method that exists in this process alone cannot be run by another.
+        at_once = process_count(jobs, device, len(due)) if all(spec.portable for spec in specs) else 1
+        done += _run(due, done, at_once, output, reporter)
         place = {(cell.spec.label, cell.seed): number for number, cell in enumerate(cells)}
         records = tuple(sorted(done, key=lambda record: place[record.label, record.seed]))
         found = Comparison(records, summarise(records, baseline))
@@ -175,7 +178,7 @@ def _prepared(
     reporter: Reporter,
 ) -> SharedSetting:
     """Put what all cells need into the work folder, and say what it is."""
-    from selfguide.evaluation.embedder import model_digest
+    from selfguide.engine.digest import model_digest
     from selfguide.models.encoders import load_encoder, quiet_libraries
     from selfguide.runs.run import GIVEN_ENCODER
 

@@ -15,15 +15,18 @@ from selfguide.evaluation.results import DataInfo, Evaluation, ScoreFolder, Task
 from selfguide.evaluation.rows import TaskData
 from selfguide.evaluation.significance import PairedResult, paired_test
 from selfguide.evaluation.sts import pair_similarities, score_pairs
-from selfguide.evaluation.tasks import tasks_named
+from selfguide.evaluation.tasks import Kind, tasks_named
 from selfguide.evaluation.transfer import score_transfer
 from selfguide.progress import Reporter
 from selfguide.versions import versions
 
-# What a kind of task does not depend on is left out of the protocol that is written beside its score.
-_OF_PAIRS = ("similarity", "aggregation", "text", "bootstrap", "seed")
-_OF_BINARY = ("similarity", "text", "bootstrap", "seed")
-_OF_TRANSFER = ("text", "bootstrap", "folds", "seed")
+# What a task's score does not depend on is left out of the protocol that is written beside it.
+_IGNORED: dict[Kind, tuple[str, ...]] = {
+    "graded-pairs": ("folds",),
+    "binary-pairs": ("folds", "aggregation"),
+    "classification": ("similarity", "aggregation"),
+    "pair-classification": ("similarity", "aggregation"),
+}
 
 
 def evaluate(
@@ -48,27 +51,47 @@ def evaluate(
     name: str | None = None,
     quiet: bool = True,
 ) -> Evaluation:
-    """Score an encoder on tasks.
+    """Score an encoder on semantic textual similarity and transfer tasks, or on pairs of your own.
+
+    Each distinct sentence is encoded once. Every score comes with its 95 % interval, the protocol, the digests of the
+    encoder and of the rows, and the versions of the libraries.
 
     Args:
         encoder: ``"mini"``, a folder, a hub name, a SentenceTransformer, a function of a list of sentences, an object with
             ``encode``, or ``"package.module:function"``.
-        tasks: names and groups: ``"sts"`` (the papers' seven sets), ``"transfer"``, ``"stsb,sts17-en-en"``, ``"demo"``.
-        pairs: files of your own: grade, sentence, sentence; grades that are all 0 or 1 are taken as labels.
-        data: folder with the tasks' files; ``None``: the environment variable ``SELFGUIDE_DATA``, else the hub.
-        pooling, layer: another vector of a Transformer encoder than its own.
+        tasks: Names and groups: ``"sts"`` (the papers' seven sets), ``"transfer"``, ``"stsb,sts17-en-en"``, ``"demo"``.
+        pairs: Files of your own: grade, sentence, sentence. Pairs whose grades are all 0 or 1 are scored as binary.
+        data: Folder with the tasks' files. Default: the environment variable ``SELFGUIDE_DATA``, else the hub.
+        pooling: Another pooling of a Transformer encoder than its own: ``cls``, ``mean``, ``max``, ``last2``, ``first-last``.
+        layer: Another layer of a Transformer encoder than its own; 0 is the embedding layer's output, -1 the last.
         similarity: ``cosine``, ``dot``, ``euclidean`` or ``manhattan``.
-        aggregation: a task's subsets as one list (``all``, the papers' setting), or the ``mean`` or ``wmean`` of theirs.
+        aggregation: A task's subsets as one list (``all``, the papers' setting), or the ``mean`` or ``wmean`` of theirs.
         text: ``raw``, as released, or ``senteval``, tokenised and lower-cased as SentEval does it.
-        bootstrap: resamples for the 95 % intervals; 0: none.
-        output: folder for ``scores.json`` and ``scores.csv``; what it holds already is not computed again.
-        again: compute it all the same.
-        allow_partial: score files that have fewer rows than the papers' (a note says so) instead of refusing them.
+        bootstrap: Resamples for the 95 % intervals; 0: none.
+        seed: Seed of the resamples and of the folds of transfer tasks.
+        output: Folder for ``scores.json`` and ``scores.csv``; scores that it holds are not computed again.
+        again: Compute them all the same.
+        allow_partial: Score files that have fewer rows than the papers' (a note says so) instead of refusing them.
+        download: Whether to look on the Hugging Face hub for what the data folder does not have.
+        device: ``"cpu"``, ``"cuda"``, ``"mps"``; None for the best there is.
+        batch_size: Sentences in a forward pass.
+        name: Name of the encoder in the results. Default: its folder or hub name.
+        quiet: Show no progress bars and notes.
+
+    Returns:
+        The scores, all × 100: by task (``found["stsb"]``), and averaged over complete groups (``found.averages()``).
+
+    Raises:
+        UsageError: A task, an option or the encoder is unknown.
+        SelfguideError: The data of a task is missing or incomplete, or the encoder does not return one finite vector for
+            each sentence.
 
     Example::
 
-        found = selfguide.evaluate("mini", "sts", pooling="mean", data="data")
-        print(found.averages()["sts"], found["stsb"].value, found["stsb"].interval)
+        found = selfguide.evaluate("mini", "sts", pooling="mean", data="data", output="scores")
+        print(found.averages()["sts"])                               # the average of the papers' tables
+        print(found["stsb"].value, found["stsb"].interval)           # a score and its 95 % interval
+        selfguide.evaluate(my_function, "", pairs="mydomain.tsv")    # any function of a list of sentences
     """
     reporter = Reporter(quiet=quiet)
     protocol = Protocol(similarity, aggregation, text, bootstrap, seed=seed)  # type: ignore[arg-type]
@@ -88,19 +111,28 @@ def load_tasks(
     allow_partial: bool = False,
     download: bool = True,
 ) -> list[TaskData]:
-    """The rows of every task and of the user's own files, before anything is encoded: what is missing is said at once."""
+    """Read the rows of every task and of the user's own files, so that what is missing is reported before anything runs.
+
+    The arguments are those of :func:`evaluate`.
+
+    Returns:
+        The rows of each task and file, in the order given.
+
+    Raises:
+        SelfguideError: Rows are missing, or a task is unknown.
+        UsageError: Two files or tasks have the same name.
+    """
     files = [pairs] if isinstance(pairs, str | Path) else list(pairs)
     folder = data_folder(data)
-    wanted = tasks_named(tasks) if tasks or not files else ()
     found = [
         find_data(task, folder=folder, text=protocol.text, allow_partial=allow_partial, download=download)
-        for task in wanted
+        for task in (tasks_named(tasks) if tasks or not files else ())
     ]
     found += [own_pairs(path) for path in files]
     names = [item.task.name for item in found]
-    for task_name in names:
-        if names.count(task_name) > 1:
-            raise UsageError(f"Two sets of pairs are called {task_name!r}; rename one of the files.")
+    for name in names:
+        if names.count(name) > 1:
+            raise UsageError(f"Two sets of pairs are called {name!r}; rename one of the files.")
     return found
 
 
@@ -113,12 +145,24 @@ def score_all(
     output: Path | None = None,
     again: bool = False,
 ) -> Evaluation:
-    """Score every task that has no score yet; each distinct sentence of all of them is encoded once."""
+    """Score an encoder on every task that has no score yet.
+
+    Args:
+        vectors: The encoder.
+        rows: The tasks.
+        protocol: How scores are made.
+        reporter: Where notes and progress bars go.
+        output: Folder that keeps the scores, each as soon as it is computed.
+        again: Compute scores that the folder holds all the same.
+
+    Returns:
+        The scores in the order of the tasks.
+    """
     store = ScoreFolder(output) if output is not None else None
     known: dict[str, TaskScore] = {}
     if store is not None and not again:
         for item in rows:
-            former = store.find(item.task.name, vectors.info, item.digest, spelt_out(item, protocol))
+            former = store.find(item.task.name, vectors.info, item.digest, _task_protocol(item, protocol))
             if former is not None:
                 known[item.task.name] = former
     if known:
@@ -126,8 +170,8 @@ def score_all(
             f"{vectors.info.name}: {len(known)} of {len(rows)} tasks were scored before; --again repeats them."
         )
     due = [item for item in rows if item.task.name not in known]
-    # Pairs first and in one go; transfer tasks are larger and come with their own, so that their memory comes late.
-    vectors.prepare(sentence for item in due if not _is_transfer(item) for sentence in item.sentences())
+    # All pairs together; transfer tasks are larger and are encoded one by one, so that their memory is needed late.
+    vectors.prepare(sentence for item in due if not item.task.is_classification for sentence in item.sentences())
     for item in due:
         score = _score(item, vectors, protocol, reporter)
         known[item.task.name] = score
@@ -139,33 +183,39 @@ def score_all(
 def paired(
     first: Embedder, second: Embedder, rows: Iterable[TaskData], protocol: Protocol, resamples: int = 5000
 ) -> dict[str, PairedResult]:
-    """``second`` minus ``first`` on each task of graded pairs, with the interval and p-value of a paired test."""
+    """Test the difference of two encoders on each task of graded pairs.
+
+    Args:
+        first: The encoder to compare with.
+        second: The other encoder.
+        rows: The tasks; those without graded pairs are left out.
+        protocol: How scores are made.
+        resamples: Resamples of each test; see :func:`~selfguide.evaluation.significance.paired_test`.
+
+    Returns:
+        For each task, the score of ``second`` minus that of ``first`` with its interval and p-value.
+    """
     found: dict[str, PairedResult] = {}
     for item in rows:
-        if item.task.kind != "graded-pairs":
-            continue
-        both = zip(*(pair_similarities(item, vectors, protocol) for vectors in (first, second)), strict=True)
-        triples = [(before.grades, after.sims, before.sims) for before, after in both]
-        found[item.task.name] = paired_test(triples, protocol.aggregation, resamples=resamples, seed=protocol.seed)
+        if item.task.kind == "graded-pairs":
+            both = zip(*(pair_similarities(item, vectors, protocol) for vectors in (first, second)), strict=True)
+            triples = [(before.grades, after.sims, before.sims) for before, after in both]
+            found[item.task.name] = paired_test(triples, protocol.aggregation, resamples=resamples, seed=protocol.seed)
     return found
 
 
-def spelt_out(item: TaskData, protocol: Protocol) -> dict[str, object]:
-    """The parts of the protocol that this task's score depends on."""
-    kinds = {"graded-pairs": _OF_PAIRS, "binary-pairs": _OF_BINARY}
-    names = kinds.get(item.task.kind, _OF_TRANSFER)
-    return {name: value for name, value in asdict(protocol).items() if name in names} | {"text": item.text}
-
-
-def _is_transfer(item: TaskData) -> bool:
-    return item.task.kind in ("classification", "pair-classification")
+def _task_protocol(item: TaskData, protocol: Protocol) -> dict[str, object]:
+    """Return the settings that this task's score depends on, with the form of text that was found."""
+    ignored = _IGNORED[item.task.kind]
+    return {name: value for name, value in asdict(protocol).items() if name not in ignored} | {"text": item.text}
 
 
 def _score(item: TaskData, vectors: Embedder, protocol: Protocol, reporter: Reporter) -> TaskScore:
     began = time.monotonic()
-    scored = (
-        _transfer(item, vectors, protocol, reporter) if _is_transfer(item) else score_pairs(item, vectors, protocol)
-    )
+    if item.task.is_classification:
+        scored = _transfer(item, vectors, protocol, reporter)
+    else:
+        scored = score_pairs(item, vectors, protocol)
     return TaskScore(
         task=item.task.name,
         title=item.task.title,
@@ -176,7 +226,7 @@ def _score(item: TaskData, vectors: Embedder, protocol: Protocol, reporter: Repo
         notes=(*item.notes, *scored.notes),
         encoder=vectors.info,
         data=DataInfo(item.source, item.digest, sum(len(part) for part in item.parts), item.text),
-        protocol=spelt_out(item, protocol),
+        protocol=_task_protocol(item, protocol),
         versions=versions("scipy", "scikit-learn"),
         date=time.strftime("%Y-%m-%d"),
         seconds=round(time.monotonic() - began, 2),
@@ -186,11 +236,4 @@ def _score(item: TaskData, vectors: Embedder, protocol: Protocol, reporter: Repo
 def _transfer(item: TaskData, vectors: Embedder, protocol: Protocol, reporter: Reporter) -> Scored:
     vectors.prepare(item.sentences())
     with reporter.bar(item.task.title, None, "fits") as advance:
-        done = 0
-
-        def report(finished: int, total: int) -> None:
-            nonlocal done
-            advance(finished - done, f"of {total}")
-            done = finished
-
-        return score_transfer(item, vectors, protocol, report=report)
+        return score_transfer(item, vectors, protocol, report=lambda _, total: advance(1, f"of {total}"))

@@ -1,4 +1,4 @@
-"""Numbers for pairs: how near two vectors are, how well nearness follows the grades, and how sure that is.
+"""Metrics of sentence pairs: similarities of vectors, how well they follow the grades, and bootstrap intervals.
 
 Everything here is a fraction (a correlation of 0.8, an accuracy of 0.9); whoever reports it multiplies by 100.
 """
@@ -13,24 +13,32 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from selfguide.correlation import pearson, spearman
-from selfguide.errors import UsageError
 from selfguide.evaluation.protocol import AGGREGATIONS, SIMILARITIES, Aggregation, Similarity
+from selfguide.options import OneOf, check
 
 Floats = NDArray[np.float64]
 Correlation = Literal["spearman", "pearson"]
-Pairs = tuple[ArrayLike, ArrayLike]
+GradedSimilarities = tuple[ArrayLike, ArrayLike]
 """The grades (or labels) of some pairs, and their similarities."""
 Resampled = Callable[[Floats], Floats]
-"""How often each pair was drawn, a row for every resample → the statistic of every resample."""
+"""From how often each pair was drawn, one row for each resample, to the statistic of each resample."""
 
 _ROWS_AT_ONCE = 8192
 _CELLS_AT_ONCE = 1_000_000
 
 
 def similarities(first: NDArray[Any], second: NDArray[Any], kind: Similarity) -> Floats:
-    """The similarity of each row of ``first`` to the same row of ``second``; larger is nearer, so distances are negated."""
-    if kind not in SIMILARITIES:
-        raise UsageError(f"There is no similarity {kind!r}; choose one of {', '.join(SIMILARITIES)}.")
+    """Compute the similarity of each row of one array to the same row of another, in double precision.
+
+    Args:
+        first: Vectors, one a row.
+        second: As many vectors.
+        kind: The similarity. Distances are negated, so that larger is always nearer.
+
+    Returns:
+        One similarity for each row.
+    """
+    check("similarity", kind, OneOf(*SIMILARITIES))
     result = np.empty(len(first), dtype=np.float64)
     for start in range(0, len(first), _ROWS_AT_ONCE):
         rows = slice(start, start + _ROWS_AT_ONCE)
@@ -46,8 +54,8 @@ def _similarities(first: Floats, second: Floats, kind: Similarity) -> Floats:
     dots = _dots(first, second)
     if kind == "dot":
         return dots
-    # The root is taken of the product: so the cosine of a vector with itself is 1 to the last bit, and pairs of equal
-    # sentences are tied instead of being put in the order of their rounding errors.
+    # The root is taken of the product, so that the cosine of a vector with itself is 1 to the last bit and pairs of equal
+    # sentences are tied instead of being ordered by their rounding errors.
     lengths = np.sqrt(_dots(first, first) * _dots(second, second))
     return np.divide(dots, lengths, out=np.zeros_like(dots), where=lengths > 0)
 
@@ -56,23 +64,28 @@ def _dots(first: Floats, second: Floats) -> Floats:
     return np.einsum("ij,ij->i", first, second)
 
 
-def aggregate(parts: Sequence[Pairs], how: Aggregation, correlation: Correlation = "spearman") -> float:
-    """One correlation for a task with subsets, in SentEval's three ways.
+def aggregate(parts: Sequence[GradedSimilarities], how: Aggregation, correlation: Correlation = "spearman") -> float:
+    """Compute one correlation for a task with subsets, in one of SentEval's three ways.
 
-    ``all``: of all pairs as one list; ``mean``: the plain mean of the subsets' correlations; ``wmean``: their mean
-    weighted by number of pairs. A subset without a correlation leaves the means without a value.
+    Args:
+        parts: Grades and similarities of each subset.
+        how: ``all``: the correlation over all pairs as one list; ``mean``: the plain mean of the subsets' correlations;
+            ``wmean``: their mean weighted by the number of pairs.
+        correlation: Which correlation.
+
+    Returns:
+        The correlation; NaN where it is undefined, for the means if it is undefined in any subset.
     """
-    of = spearman if correlation == "spearman" else pearson
+    measure = spearman if correlation == "spearman" else pearson
     groups = grouped(parts, how)
-    return (
-        float(np.dot(weights(groups, how), [of(grades, sims) for grades, sims in groups])) if groups else float("nan")
-    )
+    if not groups:
+        return float("nan")
+    return float(np.dot(weights(groups, how), [measure(grades, sims) for grades, sims in groups]))
 
 
-def grouped(parts: Sequence[Pairs], how: Aggregation) -> list[tuple[Floats, Floats]]:
-    """The lists of pairs that are correlated on their own: one for ``all``, one for each subset else."""
-    if how not in AGGREGATIONS:
-        raise UsageError(f"There is no aggregation {how!r}; choose one of {', '.join(AGGREGATIONS)}.")
+def grouped(parts: Sequence[GradedSimilarities], how: Aggregation) -> list[tuple[Floats, Floats]]:
+    """Return the lists of pairs that have a correlation each: one list for ``all``, else one for each subset."""
+    check("aggregation", how, OneOf(*AGGREGATIONS))
     lists = [(np.asarray(one, dtype=np.float64), np.asarray(two, dtype=np.float64)) for one, two in parts]
     if how != "all" or not lists:
         return lists
@@ -80,21 +93,33 @@ def grouped(parts: Sequence[Pairs], how: Aggregation) -> list[tuple[Floats, Floa
 
 
 def weights(groups: Sequence[tuple[Floats, ...]], how: Aggregation) -> Floats:
-    """What each list of pairs counts for; they sum to one."""
+    """Return the weight of each list of pairs in the aggregation; they sum to one."""
     sizes = np.array([len(group[0]) if how == "wmean" else 1 for group in groups], dtype=np.float64)
     return sizes / sizes.sum() if sizes.sum() else sizes
 
 
 def bootstrap_interval(
-    parts: Sequence[Pairs],
+    parts: Sequence[GradedSimilarities],
     how: Aggregation = "all",
     metric: Literal["spearman", "average precision"] = "spearman",
     resamples: int = 1000,
     seed: int = 1,
 ) -> tuple[float, float] | None:
-    """The 95 % percentile interval of a task's Spearman correlation (or average precision) when pairs are drawn anew.
+    """Compute the 95 % percentile interval of a task's metric over resampled pairs.
 
-    Pairs are drawn from the whole list for ``all``, within each subset for the means. None where there is no value.
+    Written by hand because ``scipy.stats.bootstrap`` sorts every resample and takes about nine times as long (3,000 pairs).
+    A resample holds the same values more or less often, so that the order found once serves for all of them: ranks are
+    running totals of how often each value was drawn.
+
+    Args:
+        parts: Grades and similarities of each subset.
+        how: The aggregation; pairs are drawn from the whole list for ``all``, within each subset for the means.
+        metric: What is computed for each resample.
+        resamples: How many resamples.
+        seed: Seed of the draws.
+
+    Returns:
+        The two ends of the interval, or None where the metric is undefined or no resamples are wanted.
     """
     prepare = spearman_resampled if metric == "spearman" else precision_resampled
     groups = grouped(parts, how)
@@ -109,7 +134,7 @@ def bootstrap_interval(
 
 
 def percentile_interval(values: Floats) -> tuple[float, float] | None:
-    """The middle 95 % of what resampling gave, resamples without a value left out; None where few have one."""
+    """Return the middle 95 % of resampled values, ignoring NaN; None where most values are NaN."""
     usable = values[np.isfinite(values)]
     if len(usable) < max(1, len(values) / 2):
         return None
@@ -118,7 +143,7 @@ def percentile_interval(values: Floats) -> tuple[float, float] | None:
 
 
 def draws(size: int, resamples: int, generator: np.random.Generator) -> Iterator[Floats]:
-    """How often each of ``size`` pairs is drawn, a row for each resample, some rows at a time."""
+    """Yield how often each of ``size`` pairs is drawn, one row for each resample, some rows at a time."""
     step = max(1, _CELLS_AT_ONCE // max(1, size))
     for start in range(0, resamples, step):
         rows = min(step, resamples - start)
@@ -127,17 +152,9 @@ def draws(size: int, resamples: int, generator: np.random.Generator) -> Iterator
 
 
 def spearman_resampled(grades: Floats, sims: Floats) -> Resampled:
-    """Spearman's correlation of resamples.
-
-    A resample holds the same values more or less often, so that the order found once serves for all of them: ranks come
-    from running totals of the counts, and nothing is sorted again.
-    """
+    """Return a function that computes Spearman's correlation of resamples without sorting them."""
     one, two = _Ranker(grades), _Ranker(sims)
-
-    def statistic(counts: Floats) -> Floats:
-        return _weighted_correlation(counts, one(counts), two(counts))
-
-    return statistic
+    return lambda counts: _weighted_correlation(counts, one(counts), two(counts))
 
 
 class _Ranker:
@@ -164,7 +181,7 @@ def _weighted_correlation(counts: Floats, one: Floats, two: Floats) -> Floats:
 
 
 def precision_resampled(labels: Floats, sims: Floats) -> Resampled:
-    """Average precision of resamples."""
+    """Return a function that computes the average precision of resamples without sorting them."""
     order = np.argsort(-sims, kind="stable")
     positive = labels[order] > 0
     ends = _group_ends(sims[order])
@@ -173,9 +190,8 @@ def precision_resampled(labels: Floats, sims: Floats) -> Resampled:
         ordered = counts[:, order]
         hits, taken = np.cumsum(ordered * positive, axis=1)[:, ends], np.cumsum(ordered, axis=1)[:, ends]
         precision = np.divide(hits, taken, out=np.zeros_like(hits), where=taken > 0)
-        gained = np.diff(hits, axis=1, prepend=0.0)
+        found = (np.diff(hits, axis=1, prepend=0.0) * precision).sum(axis=1)
         everything = hits[:, -1]
-        found = (gained * precision).sum(axis=1)
         return np.divide(found, everything, out=np.full(len(counts), np.nan), where=everything > 0)
 
     return statistic
@@ -187,29 +203,34 @@ def _group_ends(ordered: Floats) -> NDArray[np.intp]:
 
 @dataclass(frozen=True)
 class BinaryScores:
-    """How well similarities tell pairs of label 1 from pairs of label 0."""
+    """How well similarities separate pairs of label 1 from pairs of label 0."""
 
     average_precision: float
     auc: float
     accuracy: float
     threshold: float
-    """Pairs at least this near are called 1 for the best accuracy; chosen on these very pairs."""
+    """Pairs at least this near are classified as 1 for the best accuracy; chosen on these very pairs."""
     f1: float
     f1_threshold: float
 
 
 def binary_scores(labels: ArrayLike, sims: ArrayLike) -> BinaryScores:
-    """Average precision, area under the ROC curve, and the best accuracy and F1 over all thresholds.
+    """Compute average precision, area under the ROC curve, and the best accuracy and F1 over all thresholds.
 
-    Equal similarities stay together, whatever their labels. What needs both labels is NaN where there is one only.
+    Args:
+        labels: 0 or 1 for each pair.
+        sims: The similarity of each pair; equal ones stay together whatever their labels.
+
+    Returns:
+        The scores; those that need both labels are NaN where there is only one.
     """
     truth, values = np.asarray(labels, dtype=np.float64) > 0, np.asarray(sims, dtype=np.float64)
     if not len(values) or not np.isfinite(values).all():
         return BinaryScores(*[float("nan")] * 6)
     order = np.argsort(-values, kind="stable")
     ordered, ends = values[order], _group_ends(values[order])
-    # Entry k: the k nearest groups are called 1. Thresholds lie half-way between groups, so that they say the same
-    # of pairs that differ in the last bit.
+    # Entry k: the k nearest groups are classified as 1. Thresholds lie half-way between groups, so that they treat alike
+    # pairs that differ in the last bit.
     hits = np.r_[0.0, np.cumsum(truth[order])[ends]]
     taken = np.r_[0.0, ends + 1.0]
     groups = ordered[ends]
@@ -221,11 +242,5 @@ def binary_scores(labels: ArrayLike, sims: ArrayLike) -> BinaryScores:
     both = positives > 0 and negatives > 0
     precision = np.sum(np.diff(hits) * hits[1:] / taken[1:]) / positives if both else np.nan
     area = np.sum(np.diff(taken - hits) * (hits[1:] + hits[:-1]) / 2) / (positives * negatives) if both else np.nan
-    return BinaryScores(
-        float(precision),
-        float(area),
-        float(accuracy[best]),
-        float(limits[best]),
-        float(f1[best_f1]),
-        float(limits[best_f1]),
-    )
+    scores = (precision, area, accuracy[best], limits[best], f1[best_f1], limits[best_f1])
+    return BinaryScores(*map(float, scores))

@@ -1,7 +1,7 @@
 """Scores from mteb, the Massive Text Embedding Benchmark, for any encoder that turns a list of sentences into an array.
 
-mteb knows well over a thousand tasks and fetches their data itself. What it takes from us is an object of its encoder
-protocol, which :class:`MtebAdapter` makes of a SentenceTransformer as well as of anything else with an ``encode``.
+mteb has well over a thousand tasks and fetches their data itself. :class:`MtebAdapter` gives it an object of its encoder
+protocol, from a SentenceTransformer as well as from anything else with an ``encode``.
 """
 
 from __future__ import annotations
@@ -17,27 +17,30 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-import numpy as np
 import torch
+from sentence_transformers.util import cos_sim, pairwise_cos_sim
 
 from selfguide.errors import SelfguideError, UsageError
+from selfguide.evaluation.embedder import EncoderInfo, checked_vectors
 from selfguide.models.encoders import load_encoder
 from selfguide.progress import Reporter
 
 if TYPE_CHECKING:
+    import numpy as np
     from numpy.typing import NDArray
 
 
 class Encodes(Protocol):
-    """What an encoder must do: ``encode(sentences)`` gives a row for each; ``batch_size`` is passed on if it takes one."""
+    """An encoder: ``encode(sentences)`` returns a row for each; ``batch_size`` is passed on if it takes one."""
 
     @property
-    def encode(self) -> Any: ...
+    def encode(self) -> Any:
+        """The encoding function."""
 
 
 @dataclass(frozen=True)
 class MtebRow:
-    """What mteb says about one encoder on one task."""
+    """mteb's result for one encoder on one task."""
 
     task: str
     type: str
@@ -45,16 +48,16 @@ class MtebRow:
     metric: str
     """The name of the task's main metric."""
     main_score: float
-    """It, × 100 as everywhere in selfguide: the mean over the task's splits and subsets."""
+    """The main metric × 100, as everywhere in selfguide: the mean over the task's splits and subsets."""
     languages: tuple[str, ...]
     scores: dict[str, list[dict[str, Any]]]
-    """Every metric as mteb gives it (not × 100): a list of subsets for each split."""
+    """Every metric as mteb returns it (not × 100): a list of subsets for each split."""
     dataset_revision: str
     mteb_version: str
     notes: tuple[str, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
-        """For JSON."""
+        """Return plain values for JSON."""
         return asdict(self)
 
 
@@ -67,15 +70,22 @@ def evaluate_mteb(
     name: str | None = None,
     reporter: Reporter | None = None,
 ) -> list[MtebRow]:
-    """Evaluate an encoder on tasks of mteb, a row for each in the order given.
+    """Evaluate an encoder on tasks of mteb.
 
     Args:
         encoder: ``"mini"``, a folder, a hub name, or an object with ``encode(sentences)``.
-        task_names: names such as ``["STS12", "STSBenchmark"]`` or ``"STS12,STSBenchmark"``; task objects of mteb too.
-        output: folder for mteb's own result files, which its tools read; by default, none are written.
-        batch_size: sentences a forward pass.
-        name: what mteb calls the encoder in these files; by default, the name it was loaded by.
-        reporter: where the progress bar goes; by default, nowhere.
+        task_names: Names such as ``["STS12", "STSBenchmark"]`` or ``"STS12,STSBenchmark"``, or task objects of mteb.
+        output: Folder for mteb's own result files, which its tools read; by default, none are written.
+        batch_size: Sentences in a forward pass.
+        name: Name of the encoder in these files; by default, the name it was loaded by.
+        reporter: Where the progress bar goes; by default, nowhere.
+
+    Returns:
+        The results in the order of the tasks.
+
+    Raises:
+        UsageError: A task is unknown or not about text, or the object has no ``encode``.
+        SelfguideError: mteb is not installed, or the data of a task cannot be loaded.
     """
     mteb = _mteb()
     tasks = [_task(mteb, item) for item in _items(task_names)]
@@ -89,7 +99,7 @@ def evaluate_mteb(
         store = None if output is None else mteb.ResultCache(cache_path=output)
         for task in tasks:
             with _loaded(task):
-                # Always anew: mteb would take an older result for an encoder of the same name, whatever its weights.
+                # Never from the cache: mteb would take an older result for an encoder of the same name, whatever its weights.
                 found = mteb.evaluate(
                     adapter,
                     task,
@@ -105,13 +115,22 @@ def evaluate_mteb(
 
 
 class MtebAdapter:
-    """An encoder as mteb wants it: batches of a data loader in, vectors and similarities out.
+    """An encoder in mteb's encoder protocol: batches of a data loader in, vectors and similarities out.
 
     Sentences reach the encoder as they are; of the prompts that some encoders have, only one that the encoder sets itself
-    is used. Similarity is the encoder's own where it has one, else the cosine.
+    is used. The similarity is the encoder's own where it has one, else the cosine.
     """
 
     def __init__(self, encoder: Encodes, name: str) -> None:
+        """Wrap an encoder.
+
+        Args:
+            encoder: An object with ``encode(sentences)``.
+            name: Its name in mteb's result files.
+
+        Raises:
+            UsageError: The object has no ``encode``.
+        """
         if not callable(getattr(encoder, "encode", None)):
             raise UsageError(
                 f"{type(encoder).__name__} has no encode(sentences); pass a SentenceTransformer, or an object that has one."
@@ -121,40 +140,29 @@ class MtebAdapter:
         self.encoder = encoder
         accepted = inspect.signature(encoder.encode).parameters.values()
         self._takes_batch_size = any(item.name == "batch_size" or item.kind is item.VAR_KEYWORD for item in accepted)
-        # mteb asks for owner/name. A folder is named by its last part: a result file is no place for somebody's paths.
+        # mteb asks for owner/name. A folder is named by its last part: its path is nobody else's business.
         label = Path(name).resolve().name if Path(name).is_dir() else name
         label = label if "/" in label else f"selfguide/{label}"
         self.mteb_model_meta = ModelMeta.create_empty(overwrites={"name": label, "modalities": ["text"]})
 
     def encode(self, inputs: Iterable[Mapping[str, Any]], *, batch_size: int = 64, **_: Any) -> NDArray[np.float32]:
-        """Vectors of all texts of a data loader, in order."""
+        """Return the vectors of all texts of a data loader, in order."""
         texts = [text for batch in inputs for text in batch["text"]]
         options = {"batch_size": batch_size} if self._takes_batch_size else {}
-        given = self.encoder.encode(texts, **options)
-        vectors = given.detach().float().cpu().numpy() if isinstance(given, torch.Tensor) else given
-        array = np.asarray(vectors, dtype=np.float32)
-        if array.ndim != 2 or len(array) != len(texts):
-            raise SelfguideError(
-                f"{type(self.encoder).__name__}.encode gave an array of shape {array.shape} for {len(texts)} sentences; "
-                "it must give one row for each."
-            )
-        return array
+        info = EncoderInfo(f"{type(self.encoder).__name__}.encode", "", 0)
+        return checked_vectors(self.encoder.encode(texts, **options), texts, info)
 
     def similarity(self, first: Any, second: Any) -> torch.Tensor:
-        """Every vector of one side with every one of the other."""
-        return self._similarities("similarity", first, second, lambda one, other: one @ other.T)
+        """Return the similarity of every vector of one side with every vector of the other."""
+        return self._similarity("similarity", cos_sim, first, second)
 
     def similarity_pairwise(self, first: Any, second: Any) -> torch.Tensor:
-        """Row by row."""
-        return self._similarities("similarity_pairwise", first, second, lambda one, other: (one * other).sum(dim=-1))
+        """Return the similarity of each vector of one side with the same row of the other."""
+        return self._similarity("similarity_pairwise", pairwise_cos_sim, first, second)
 
-    def _similarities(self, method: str, first: Any, second: Any, product: Any) -> torch.Tensor:
-        one, other = (torch.as_tensor(side).float() for side in (first, second))
-        own = getattr(self.encoder, method, None)
-        if callable(own):
-            return torch.as_tensor(own(one, other))
-        normalize = torch.nn.functional.normalize
-        return product(normalize(one, dim=-1), normalize(other, dim=-1))
+    def _similarity(self, own: str, default: Any, first: Any, second: Any) -> torch.Tensor:
+        measure = getattr(self.encoder, own, default)
+        return torch.as_tensor(measure(torch.as_tensor(first).float(), torch.as_tensor(second).float()))
 
 
 def _mteb() -> Any:
@@ -166,16 +174,15 @@ def _mteb() -> Any:
 
 
 def _items(task_names: str | Sequence[Any]) -> list[Any]:
-    given = task_names.split(",") if isinstance(task_names, str) else list(task_names)
-    items = [item.strip() if isinstance(item, str) else item for item in given]
-    items = [item for item in items if item != ""]
+    given = task_names.split(",") if isinstance(task_names, str) else task_names
+    items = [item for item in (item.strip() if isinstance(item, str) else item for item in given) if item != ""]
     if not items:
         raise UsageError("No task of mteb is named; name at least one, such as STSBenchmark.")
     return items
 
 
 def _task(mteb: Any, item: Any) -> Any:
-    """The task of this name (or this very task), if its data are texts."""
+    """Return the task of a name, or a task object itself, if its data are texts."""
     if isinstance(item, str):
         from mteb.get_tasks import TASK_LIST
 
@@ -197,7 +204,7 @@ def _task(mteb: Any, item: Any) -> Any:
 
 @contextmanager
 def _loaded(task: Any) -> Iterator[None]:
-    """Load a task's data before mteb does, so that a missing network is told from a fault in the evaluation."""
+    """Load a task's data before mteb does, so that a missing network is not mistaken for a failure of the evaluation."""
     fresh = [part for part in getattr(task.metadata, "tasks", None) or [task] if not part.data_loaded]
     for part in fresh:
         try:
@@ -233,7 +240,7 @@ def _row(task: Any, result: Any) -> MtebRow:
 
 @contextmanager
 def _quiet_mteb() -> Iterator[None]:
-    """Keep mteb's and datasets' notes and bars out of the user's terminal; what matters of them is in the rows."""
+    """Silence the messages and bars of mteb and datasets; what matters of them is in the rows."""
     import datasets
 
     names = ("mteb", "datasets")

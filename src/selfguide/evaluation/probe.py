@@ -1,8 +1,7 @@
-"""Which layer and which pooling of an encoder know most about meaning: a score for every layer × pooling, in one pass.
+"""The score of every layer × pooling of an encoder, from one pass over the text (Figure 1 of Kim, Yoo and Lee, ACL 2021).
 
 For each layer k = 0..l and each pooling, the sentence vector is the pooled hidden state of that layer, and the score is
-the Spearman correlation of cosine and grade over the pairs of a task (Figure 1 of Kim, Yoo and Lee, ACL 2021). Each
-distinct sentence goes through the encoder once, whatever the number of layers and poolings.
+the Spearman correlation of cosine and grade over the pairs of a task.
 """
 
 from __future__ import annotations
@@ -24,6 +23,7 @@ from selfguide.errors import SelfguideError, UsageError
 from selfguide.evaluation.rows import TaskData
 from selfguide.models.encoders import backbone, input_names, load_encoder
 from selfguide.models.layers import hidden_states, model_inputs, pool
+from selfguide.options import AtLeast, check
 from selfguide.progress import Reporter
 from selfguide.versions import versions
 
@@ -33,14 +33,14 @@ if TYPE_CHECKING:
 
 PROBE_POOLINGS = ("cls", "mean", "max")
 # Vectors are kept in memory up to this many bytes, and in a temporary file beyond. Half precision would not do: the
-# [CLS] vectors of low layers are so alike that their cosines differ in the fifth decimal only.
-ROOM = 4 * 2**30
-# Cosines that differ by less than this are the same one: what is left is rounding, and its ranks would mean nothing.
-SAME = 1e-6
+# [CLS] vectors of low layers are so alike that their cosines differ only in the fifth decimal.
+MEMORY_LIMIT = 4 * 2**30
+# A range of cosines smaller than this is rounding, whose ranks would mean nothing.
+_ROUNDING = 1e-6
 
 
-class Cell(NamedTuple):
-    """One layer with one pooling."""
+class LayerScore(NamedTuple):
+    """The score of one layer with one pooling."""
 
     pooling: str
     layer: int
@@ -56,10 +56,10 @@ class ProbeResult:
     """The task's title."""
     rows: int
     sentences: int
-    """Distinct ones: so many were encoded."""
+    """The number of distinct sentences."""
     source: str
     digest: str
-    """Of the task's rows."""
+    """Digest of the task's rows."""
     text: str
     layers: tuple[int, ...]
     poolings: tuple[str, ...]
@@ -70,32 +70,34 @@ class ProbeResult:
     versions: dict[str, str]
 
     @property
-    def best(self) -> Cell:
+    def best(self) -> LayerScore:
+        """The layer and pooling with the highest score."""
         return max(self.cells(), key=lambda cell: cell.score)
 
     @property
-    def worst(self) -> Cell:
+    def worst(self) -> LayerScore:
+        """The layer and pooling with the lowest score."""
         return min(self.cells(), key=lambda cell: cell.score)
 
-    def cells(self) -> list[Cell]:
-        """Every layer and pooling that has a score."""
+    def cells(self) -> list[LayerScore]:
+        """Return every layer and pooling that has a score."""
         return [
-            Cell(pooling, layer, score)
+            LayerScore(pooling, layer, score)
             for pooling, row in zip(self.poolings, self.scores, strict=True)
             for layer, score in zip(self.layers, row, strict=True)
             if not math.isnan(score)
         ]
 
     def table(self) -> list[tuple[str, ...]]:
-        """Rows of text: a heading, then a row for each layer with a column for each pooling."""
+        """Return rows of text: a heading, then a row for each layer with a column for each pooling."""
         body = [
-            (str(layer), *("–" if math.isnan(row[place]) else f"{row[place]:.2f}" for row in self.scores))
-            for place, layer in enumerate(self.layers)
+            (str(layer), *("–" if math.isnan(score) else f"{score:.2f}" for score in scores))
+            for layer, scores in zip(self.layers, zip(*self.scores, strict=True), strict=True)
         ]
         return [("layer", *self.poolings), *body]
 
     def summary(self) -> str:
-        """The best and the worst cell in a sentence."""
+        """Return the best and the worst cell in a sentence."""
         best, worst = self.best, self.worst
         return (
             f"Best: {best.pooling} of layer {best.layer} with {best.score:.2f}; "
@@ -103,7 +105,7 @@ class ProbeResult:
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """For JSON: the fields, the best and the worst cell; a cell without a score is null."""
+        """Return the fields and the best and worst cell for JSON; a cell without a score is None."""
         known = [[None if math.isnan(score) else score for score in row] for row in self.scores]
         extremes = {"best": self.best._asdict(), "worst": self.worst._asdict()}
         return asdict(self) | {"metric": "spearman cosine all", "scores": known} | extremes
@@ -118,34 +120,40 @@ def probe(
     reporter: Reporter | None = None,
     name: str | None = None,
 ) -> ProbeResult:
-    """Score every layer and pooling of an encoder on a task of graded pairs; its parts count as one list.
+    """Score every layer and pooling of an encoder on a task of graded pairs.
 
     Args:
         encoder: ``"mini"``, a folder, a hub name or a loaded SentenceTransformer.
-        data: the pairs, as :func:`selfguide.evaluation.data.find_data` gives them.
-        poolings: some of ``cls``, ``mean`` and ``max``.
-        batch_size: sentences a forward pass.
-        reporter: where the progress bar and the warnings go; by default, nowhere.
-        name: what to call the encoder in the result; by default, its folder or hub name.
+        data: The pairs, as :func:`selfguide.evaluation.data.find_data` returns them; all parts count as one list.
+        poolings: Some of ``cls``, ``mean`` and ``max``.
+        batch_size: Sentences in a forward pass.
+        reporter: Where the progress bar and the notes go; by default, nowhere.
+        name: Name of the encoder in the result; by default, its folder or hub name.
+
+    Returns:
+        The scores.
+
+    Raises:
+        UsageError: A pooling is unknown, or the task has no graded pairs.
+        SelfguideError: All pairs have the same grade, or the same cosine in every layer.
     """
     poolings = check_poolings(poolings)
-    if batch_size < 1:
-        raise UsageError(f"batch_size must be at least 1, got {batch_size}.")
+    check("batch_size", batch_size, AtLeast(1))
     first, second, grades = _pairs(data)
     reporter = reporter or Reporter(quiet=True)
     model = load_encoder(encoder)
 
     sentences = list(dict.fromkeys([*first, *second]))
     vectors = layer_vectors(model, sentences, poolings, batch_size, reporter)
-    place = {sentence: number for number, sentence in enumerate(sentences)}
-    left, right = [place[sentence] for sentence in first], [place[sentence] for sentence in second]
+    index = {sentence: number for number, sentence in enumerate(sentences)}
+    left, right = [index[sentence] for sentence in first], [index[sentence] for sentence in second]
     scores = tuple(tuple(_spearman(layer[left], layer[right], grades) for layer in rows) for rows in vectors)
     if all(math.isnan(score) for row in scores for score in row):
         raise SelfguideError(
             f"{data.task.title}: all pairs have the same cosine with this encoder, so there is nothing to rank."
         )
     return ProbeResult(
-        encoder=encoder_name(name or encoder),
+        encoder=_encoder_name(name or encoder),
         task=data.task.title,
         rows=len(grades),
         sentences=len(sentences),
@@ -162,7 +170,11 @@ def probe(
 
 
 def check_poolings(poolings: Sequence[str]) -> tuple[str, ...]:
-    """The poolings, if they are known and each is named once."""
+    """Return the poolings, if they are known and each is named once.
+
+    Raises:
+        UsageError: One is unknown or named twice, or there is none.
+    """
     for pooling in poolings:
         if pooling not in PROBE_POOLINGS:
             raise UsageError(f"There is no pooling {pooling!r} to probe; choose among {', '.join(PROBE_POOLINGS)}.")
@@ -171,23 +183,31 @@ def check_poolings(poolings: Sequence[str]) -> tuple[str, ...]:
     return tuple(poolings)
 
 
-def encoder_name(encoder: str | Path | SentenceTransformer) -> str:
-    """What to call an encoder in a result: its name, or the last part of its folder."""
-    if isinstance(encoder, str | Path):
-        name = str(encoder)
-    else:
-        name = str(getattr(backbone(encoder).config, "_name_or_path", "") or "unnamed encoder")
-    return Path(name).resolve().name if Path(name).is_dir() else name
+def _encoder_name(encoder: str | Path | SentenceTransformer) -> str:
+    if not isinstance(encoder, str | Path):
+        encoder = str(getattr(backbone(encoder).config, "_name_or_path", "") or "unnamed encoder")
+    return Path(encoder).resolve().name if Path(encoder).is_dir() else str(encoder)
 
 
 def layer_vectors(
     encoder: SentenceTransformer, sentences: Sequence[str], poolings: Sequence[str], batch_size: int, reporter: Reporter
 ) -> NDArray[np.float32]:
-    """Vectors of length 1: (poolings, layers, sentences, dim), from one forward pass for each batch of sentences."""
+    """Compute the vectors of sentences in every layer, from one forward pass for each batch.
+
+    Args:
+        encoder: The encoder.
+        sentences: The sentences; at least one.
+        poolings: The poolings.
+        batch_size: Sentences in a forward pass.
+        reporter: Where the progress bar and the notes go.
+
+    Returns:
+        Vectors of length 1, shape (poolings, layers, sentences, dimension), in a temporary file where they are large.
+    """
     model, names = backbone(encoder), input_names(encoder)
     model.eval()
     vectors: NDArray[np.float32] | None = None
-    # Sentences of like length share a batch, so that there is hardly any padding to compute (packing them would gain
+    # Sentences of similar length share a batch, so that there is hardly any padding to compute (packing them would gain
     # nothing more); the longest come first, so that a batch too large for the device fails at once.
     order = sorted(range(len(sentences)), key=lambda number: -len(sentences[number]))
     with torch.inference_mode(), reporter.bar("encoding", len(sentences), "sentences") as advance:
@@ -197,29 +217,29 @@ def layer_vectors(
             inputs = {name: value.to(encoder.device) for name, value in model_inputs(features, names).items()}
             states = hidden_states(model, inputs)
             views = torch.stack(
-                [_unit(pool(layer, inputs["attention_mask"], way)) for way in poolings for layer in states]
+                [
+                    torch.nn.functional.normalize(pool(layer, inputs["attention_mask"], pooling).float(), dim=-1)
+                    for pooling in poolings
+                    for layer in states
+                ]
             )
             shape = (len(poolings), len(states), len(sentences), views.shape[-1])
             if vectors is None:
-                vectors = _room(shape, reporter)
+                vectors = _allocated(shape, reporter)
             vectors[:, :, numbers] = views.view(*shape[:2], *views.shape[1:]).cpu().numpy()
             advance(len(numbers), "")
-    assert vectors is not None  # _pairs refuses a task without sentences
+    assert vectors is not None
     return vectors
 
 
-def _unit(vectors: torch.Tensor) -> torch.Tensor:
-    return torch.nn.functional.normalize(vectors.float(), dim=-1)
-
-
-def _room(shape: tuple[int, int, int, int], reporter: Reporter) -> NDArray[np.float32]:
-    """Room for all vectors: in memory, or in a temporary file that goes away with the array."""
+def _allocated(shape: tuple[int, int, int, int], reporter: Reporter) -> NDArray[np.float32]:
+    """Allocate all vectors in memory, or in a temporary file that goes away with the array."""
     size = 4 * math.prod(shape)
-    if size <= ROOM:
+    if size <= MEMORY_LIMIT:
         return np.empty(shape, dtype=np.float32)
     folder = tempfile.gettempdir()
     takes = f"The vectors of {shape[2]:,} sentences in {shape[1]} layers take {size / 2**30:.1f} GiB"
-    # Asked beforehand: a mapped file on a full disk ends the process without a word.
+    # Checked beforehand: a memory-mapped file on a full disk ends the process without a message.
     if shutil.disk_usage(folder).free < size:
         raise SelfguideError(
             f"{takes}, more than is free in {folder}. Name fewer --poolings, or a folder with more room in TMPDIR."
@@ -230,7 +250,7 @@ def _room(shape: tuple[int, int, int, int], reporter: Reporter) -> NDArray[np.fl
 
 
 def _pairs(data: TaskData) -> tuple[list[str], list[str], list[float]]:
-    """All parts of a task as one list of pairs."""
+    """Return all parts of a task as one list of pairs."""
     first: list[str] = []
     second: list[str] = []
     grades: list[float] = []
@@ -252,6 +272,6 @@ def _spearman(left: NDArray[Any], right: NDArray[Any], grades: Sequence[float]) 
     cosines = np.einsum("pd,pd->p", left, right, dtype=np.float64)
     if not np.isfinite(cosines).all():
         raise SelfguideError("The encoder gives vectors that are not finite numbers; its weights are damaged.")
-    if np.ptp(cosines) < SAME:
+    if np.ptp(cosines) < _ROUNDING:
         return math.nan
     return 100 * spearman(cosines, grades)

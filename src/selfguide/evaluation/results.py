@@ -1,4 +1,4 @@
-"""Scores with everything that is needed to trust them, and the folder that keeps them between runs."""
+"""Scores with their provenance, and the folder that keeps them between runs."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import io
 import json
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,7 @@ TABLE_FILE = "scores.csv"
 
 @dataclass(frozen=True)
 class DataInfo:
-    """Which rows were scored."""
+    """Which rows were scored; see :class:`~selfguide.evaluation.rows.TaskData`."""
 
     source: str
     digest: str
@@ -32,13 +32,13 @@ class DataInfo:
 
 @dataclass(frozen=True)
 class TaskScore:
-    """One encoder on one task."""
+    """The score of one encoder on one task."""
 
     task: str
     title: str
     metric: str
     value: float
-    """The main metric × 100; NaN where it has none, and then a note says why."""
+    """The main metric × 100; NaN where it is undefined, and then a note says why."""
     interval: tuple[float, float] | None
     details: dict[str, Any]
     notes: tuple[str, ...]
@@ -49,22 +49,18 @@ class TaskScore:
     date: str
     seconds: float
 
-    def is_of(self, task: str, encoder: EncoderInfo, data_digest: str, protocol: dict[str, Any]) -> bool:
-        """Whether this is the score that such a run would give: same task and rows, same weights, same protocol."""
-        return (self.task, self.encoder.digest, self.data.digest, self.protocol) == (
-            task,
-            encoder.digest,
-            data_digest,
-            protocol,
-        )
+    @property
+    def key(self) -> tuple[str, str, str, dict[str, Any]]:
+        """What decides the score: the task, the encoder's digest, the rows' digest and the protocol."""
+        return self.task, self.encoder.digest, self.data.digest, self.protocol
 
     def to_dict(self) -> dict[str, Any]:
-        """As plain values; what is not a number is null."""
+        """Return plain values for JSON; NaN becomes None."""
         return _plain(asdict(self))
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> TaskScore:
-        """Back from :meth:`to_dict`."""
+        """Make a score from what :meth:`to_dict` returned."""
         values = dict(values)
         values["value"] = math.nan if values["value"] is None else values["value"]
         values["interval"] = tuple(values["interval"]) if values["interval"] else None
@@ -79,16 +75,14 @@ class Evaluation:
     """All scores of one encoder."""
 
     encoder: EncoderInfo
-    scores: tuple[TaskScore, ...] = field(default_factory=tuple)
+    scores: tuple[TaskScore, ...] = ()
 
     def __getitem__(self, task: str) -> TaskScore:
-        for score in self.scores:
-            if score.task == task:
-                return score
-        raise KeyError(task)
+        """Return the score of the task of a name; KeyError where there is none."""
+        return {score.task: score for score in self.scores}[task]
 
     def averages(self) -> dict[str, float]:
-        """The mean over each group of tasks that is here in full (``sts``: the papers' seven sets)."""
+        """Return the mean over each group whose tasks all have scores (``sts``: the papers' seven sets)."""
         values = {score.task: score.value for score in self.scores}
         return {
             group: math.fsum(values[name] for name in members) / len(members)
@@ -97,7 +91,7 @@ class Evaluation:
         }
 
     def notes(self) -> list[str]:
-        """What must be known about the scores, a line each."""
+        """Return what must be known about the scores, one line each."""
         return [f"{score.title}: {note}" for score in self.scores for note in score.notes]
 
 
@@ -105,19 +99,26 @@ class ScoreFolder:
     """A folder with ``scores.json`` (everything) and ``scores.csv`` (a line for each score), rewritten after every task."""
 
     def __init__(self, folder: Path) -> None:
+        """Read the scores of a folder, if there are any.
+
+        Raises:
+            SelfguideError: The file of scores is damaged.
+        """
         self.folder = folder
         self.scores: list[TaskScore] = _read(folder / SCORES_FILE)
 
     def find(self, task: str, encoder: EncoderInfo, data_digest: str, protocol: dict[str, Any]) -> TaskScore | None:
-        """The score of a former run that would come out again."""
-        return next((score for score in self.scores if score.is_of(task, encoder, data_digest, protocol)), None)
+        """Return the score of a former run with the same task, weights, rows and protocol, or None."""
+        key = (task, encoder.digest, data_digest, protocol)
+        return next((score for score in self.scores if score.key == key), None)
 
     def add(self, score: TaskScore) -> None:
-        """Keep a score, in place of a former one of the same kind, and write the files."""
-        self.scores = [
-            kept for kept in self.scores if not kept.is_of(score.task, score.encoder, score.data.digest, score.protocol)
-        ]
-        self.scores.append(score)
+        """Add a score, in place of a former one with the same key, and write both files.
+
+        Raises:
+            SelfguideError: They cannot be written.
+        """
+        self.scores = [*(former for former in self.scores if former.key != score.key), score]
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
             write_text(self.folder / SCORES_FILE, json.dumps([kept.to_dict() for kept in self.scores], indent=1) + "\n")
@@ -127,23 +128,27 @@ class ScoreFolder:
 
 
 def as_csv(scores: Iterable[TaskScore]) -> str:
-    """A line for each score."""
+    """Return scores as CSV, one line each."""
     target = io.StringIO()
     writer = csv.writer(target, lineterminator="\n")
     names = ("encoder", "task", "metric", "value", "low", "high", "rows", "text", "data", "weights", "date", "notes")
     writer.writerow(names)
     for score in scores:
-        low, high = score.interval or ("", "")
+        numbers = ["" if math.isnan(score.value) else score.value, *(score.interval or ("", ""))]
         writer.writerow([
-            score.encoder.name, score.task, score.metric, "" if math.isnan(score.value) else round(score.value, 4),
-            _rounded(low), _rounded(high), score.data.rows, score.data.text, score.data.digest, score.encoder.digest,
-            score.date, " | ".join(score.notes),
+            score.encoder.name, score.task, score.metric, *(round(x, 4) if isinstance(x, float) else x for x in numbers),
+            score.data.rows, score.data.text, score.data.digest, score.encoder.digest, score.date,
+            " | ".join(score.notes),
         ])  # fmt: skip
     return target.getvalue()
 
 
 def table(evaluations: Sequence[Evaluation]) -> tuple[list[str], list[list[float | None]]]:
-    """Headings (task titles and group averages) and a row of values for each evaluation; None where there is no score."""
+    """Arrange the scores of several encoders as a table.
+
+    Returns:
+        The headings (task titles and group averages), and a row of values for each evaluation; None where there is no score.
+    """
     titles: dict[str, str] = {}
     averages: dict[str, None] = {}
     for evaluation in evaluations:
@@ -170,7 +175,7 @@ def _read(path: Path) -> list[TaskScore]:
 
 
 def _plain(value: Any) -> Any:
-    """JSON has no NaN and no numpy."""
+    """Convert tuples, NumPy numbers and NaN to what JSON has."""
     if isinstance(value, dict):
         return {str(key): _plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
@@ -178,7 +183,3 @@ def _plain(value: Any) -> Any:
     if hasattr(value, "item"):
         value = value.item()
     return None if isinstance(value, float) and not math.isfinite(value) else value
-
-
-def _rounded(value: float | str) -> float | str:
-    return value if isinstance(value, str) else round(value, 4)

@@ -1,7 +1,7 @@
 """Several poolings of one encoder from one pass over the text.
 
 ``selfguide eval mini --pooling cls,mean,max`` would encode every sentence three times, though the hidden states are the same.
-Here each sentence goes through the Transformer once, and what the other poolings make of it is kept until they ask for it.
+Here each sentence goes through the Transformer once, and the vectors of the other poolings wait until they are asked for.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ import numpy as np
 import torch
 
 from selfguide.engine.encode import token_batches
-from selfguide.errors import UsageError
 from selfguide.models.encoders import POOLINGS, TWO_LAYERS, backbone, input_names
 from selfguide.models.layers import hidden_states, model_inputs, pool
+from selfguide.options import OneOf, check
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -24,17 +24,26 @@ if TYPE_CHECKING:
 
 
 class SharedPass:
-    """Vectors of an encoder's sentences under several poolings of its last layers."""
+    """Vectors of sentences under several poolings of an encoder's last layers."""
 
     def __init__(self, model: SentenceTransformer, poolings: Sequence[str], batch_size: int) -> None:
+        """Prepare the pass.
+
+        Args:
+            model: The encoder.
+            poolings: The poolings that will be asked for.
+            batch_size: Sentences in a forward pass.
+
+        Raises:
+            UsageError: A pooling is unknown.
+        """
         for pooling in poolings:
-            if pooling not in POOLINGS:
-                raise UsageError(f"There is no pooling {pooling!r}; choose one of {', '.join(POOLINGS)}.")
+            check("pooling", pooling, OneOf(*POOLINGS))
         self._model, self._batch_size = model.eval(), batch_size
         self._waiting: dict[str, dict[str, NDArray[np.float32]]] = {pooling: {} for pooling in poolings}
 
     def encoder(self, pooling: str) -> Callable[[list[str]], NDArray[np.float32]]:
-        """A function of sentences for one of the poolings. What it has given out it does not keep."""
+        """Return an encoding function for one of the poolings; a vector that it has returned is not kept."""
         waiting = self._waiting[pooling]
 
         def encode(sentences: list[str]) -> NDArray[np.float32]:
@@ -48,10 +57,8 @@ class SharedPass:
 
     @torch.inference_mode()
     def _run(self, sentences: list[str]) -> None:
-        if not sentences:
-            return
         names = input_names(self._model)
-        for batch in token_batches(self._model, sentences, self._batch_size):
+        for batch in token_batches(self._model, sentences, self._batch_size) if sentences else ():
             chosen = [sentences[index] for index in batch]
             features = self._model.preprocess(chosen)
             inputs = {name: value.to(self._model.device) for name, value in model_inputs(features, names).items()}
@@ -62,7 +69,7 @@ class SharedPass:
 
 
 def _pooled(states: Sequence[Tensor], mask: Tensor, pooling: str) -> Tensor:
-    """A pooling as :func:`selfguide.models.encoders.with_pooling` builds it of stock modules."""
+    """Pool as :func:`selfguide.models.encoders.with_pooling` does with stock modules."""
     if pooling not in TWO_LAYERS:
         return pool(states[-1], mask, pooling)
     first, second = TWO_LAYERS[pooling]

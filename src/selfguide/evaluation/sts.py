@@ -17,11 +17,11 @@ if TYPE_CHECKING:
     from selfguide.evaluation.protocol import Vectors
 
 _MANY_TIES = 0.1
-"""From this share of pairs on, equal similarities are worth a note."""
+"""Share of pairs with equal similarities above which a note says so."""
 
 
 class PairPart(NamedTuple):
-    """One part's pairs as an encoder sees them."""
+    """One part's pairs with an encoder's similarities."""
 
     part: str
     grades: Floats
@@ -32,8 +32,21 @@ class PairPart(NamedTuple):
 
 
 def pair_similarities(data: TaskData, vectors: Vectors, protocol: Protocol) -> list[PairPart]:
-    """The similarity of every pair, part by part: what :func:`score_pairs` scores and what two encoders are compared by."""
-    if data.task.kind not in ("graded-pairs", "binary-pairs"):
+    """Compute the similarities of a task's pairs: what :func:`score_pairs` scores and two encoders are compared by.
+
+    Args:
+        data: A task of graded or binary pairs.
+        vectors: The encoder.
+        protocol: Names the main similarity.
+
+    Returns:
+        The pairs of each part.
+
+    Raises:
+        UsageError: The task has no pairs of that kind.
+        SelfguideError: A row lacks its second sentence or its grade.
+    """
+    if data.task.is_classification:
         raise UsageError(f"{data.task.title} is not a task of graded or binary pairs.")
     encoded = vectors(data.sentences())
     parts, start = [], 0
@@ -51,10 +64,19 @@ def pair_similarities(data: TaskData, vectors: Vectors, protocol: Protocol) -> l
 def score_pairs(
     data: TaskData, vectors: Vectors, protocol: Protocol, parts: Sequence[PairPart] | None = None
 ) -> Scored:
-    """Score a task of pairs; ``parts`` may be what :func:`pair_similarities` gave for the same protocol."""
+    """Score an encoder on a task of pairs.
+
+    Args:
+        data: A task of graded or binary pairs.
+        vectors: The encoder.
+        protocol: How the score is made.
+        parts: What :func:`pair_similarities` returned for the same protocol, if it has been computed.
+
+    Returns:
+        The score.
+    """
     found = pair_similarities(data, vectors, protocol) if parts is None else list(parts)
-    score = _graded if data.task.kind == "graded-pairs" else _binary
-    return score(found, protocol)
+    return (_graded if data.task.kind == "graded-pairs" else _binary)(found, protocol)
 
 
 def _graded(parts: list[PairPart], protocol: Protocol) -> Scored:
@@ -69,12 +91,13 @@ def _graded(parts: list[PairPart], protocol: Protocol) -> Scored:
         }
         for part in parts
     }
-    details = {**_correlations(parts), "subsets": subsets, "pairs": _count(parts), "ties": _ties(parts)}
-    notes = _tie_notes(parts, protocol.similarity)
+    ties, notes = _ties(parts, protocol.similarity)
+    count = sum(len(part.grades) for part in parts)
+    details = {**_correlations(parts), "subsets": subsets, "pairs": count, "ties": ties}
     if np.isnan(value):
-        notes = [*_why_no_value(parts, protocol.similarity, protocol.aggregation), *notes]
+        notes = [*_why_undefined(parts, protocol.similarity, protocol.aggregation), *notes]
     metric = f"spearman {protocol.similarity} {protocol.aggregation}"
-    return Scored(metric, 100 * value, _times_100(interval), details, tuple(notes))
+    return Scored(metric, 100 * value, _percent(interval), details, tuple(notes))
 
 
 def _binary(parts: list[PairPart], protocol: Protocol) -> Scored:
@@ -87,6 +110,7 @@ def _binary(parts: list[PairPart], protocol: Protocol) -> Scored:
     interval = bootstrap_interval(
         [(labels, sims)], metric="average precision", resamples=protocol.bootstrap, seed=protocol.seed
     )
+    ties, notes = _ties(parts, protocol.similarity)
     details: dict[str, Any] = {
         "accuracy": 100 * scores.accuracy,
         "threshold": scores.threshold,
@@ -100,54 +124,41 @@ def _binary(parts: list[PairPart], protocol: Protocol) -> Scored:
         },
         "positive": int(labels.sum()),
         "pairs": len(labels),
-        "ties": _ties(parts),
+        "ties": ties,
     }
-    notes = _tie_notes(parts, protocol.similarity)
     if np.isnan(scores.average_precision):
-        notes.insert(
-            0, "All pairs have the same label, or a similarity is not a number, so there is no average precision."
-        )
         interval = None
+        notes = [
+            "All pairs have the same label, or a similarity is not a number, so there is no average precision.",
+            *notes,
+        ]
     metric = f"average precision {protocol.similarity}"
-    return Scored(metric, 100 * scores.average_precision, _times_100(interval), details, tuple(notes))
+    return Scored(metric, 100 * scores.average_precision, _percent(interval), details, tuple(notes))
 
 
 def _correlations(parts: list[PairPart]) -> dict[str, Any]:
-    """Both correlations by similarity and by aggregation."""
+    """Compute both correlations by similarity and by aggregation."""
     names: tuple[Any, ...] = ("spearman", "pearson")
+    pairs = {kind: [(part.grades, part.every[kind]) for part in parts] for kind in SIMILARITIES}
     return {
-        name: {
-            kind: {
-                how: 100 * aggregate([(part.grades, part.every[kind]) for part in parts], how, name)
-                for how in AGGREGATIONS
-            }
-            for kind in SIMILARITIES
-        }
+        name: {kind: {how: 100 * aggregate(pairs[kind], how, name) for how in AGGREGATIONS} for kind in SIMILARITIES}
         for name in names
     }
 
 
-def _count(parts: list[PairPart]) -> int:
-    return sum(len(part.grades) for part in parts)
-
-
-def _ties(parts: list[PairPart]) -> int:
-    """How many pairs have a similarity that another pair has as well, to the last bit."""
-    _, counts = np.unique(np.concatenate([part.sims for part in parts]), return_counts=True)
-    return int(counts[counts > 1].sum())
-
-
-def _tie_notes(parts: list[PairPart], similarity: Similarity) -> list[str]:
-    tied, count = _ties(parts), _count(parts)
-    if not count or tied / count <= _MANY_TIES:
-        return []
-    return [
-        f"{tied:,} of {count:,} pairs have the same {similarity} similarity as another pair, so their order is open."
+def _ties(parts: list[PairPart], similarity: Similarity) -> tuple[int, list[str]]:
+    """Count the pairs that share their similarity with another pair, to the last bit; with a note where they are many."""
+    sims = np.concatenate([part.sims for part in parts])
+    _, counts = np.unique(sims, return_counts=True)
+    tied = int(counts[counts > 1].sum())
+    if tied <= _MANY_TIES * len(sims):
+        return tied, []
+    return tied, [
+        f"{tied:,} of {len(sims):,} pairs have the same {similarity} similarity as another pair, so their order is open."
     ]
 
 
-def _why_no_value(parts: list[PairPart], similarity: Similarity, aggregation: Aggregation) -> list[str]:
-    """What stands in the way of a correlation, in words."""
+def _why_undefined(parts: list[PairPart], similarity: Similarity, aggregation: Aggregation) -> list[str]:
     lists = [(f"In {part.part} ", part.grades, part.sims) for part in parts]
     if aggregation == "all" or len(parts) == 1:
         lists = [("", np.concatenate([part.grades for part in parts]), np.concatenate([part.sims for part in parts]))]
@@ -168,5 +179,5 @@ def _obstacle(grades: Floats, sims: Floats, similarity: Similarity) -> str | Non
     return None
 
 
-def _times_100(interval: tuple[float, float] | None) -> tuple[float, float] | None:
+def _percent(interval: tuple[float, float] | None) -> tuple[float, float] | None:
     return None if interval is None else (100 * interval[0], 100 * interval[1])

@@ -1,10 +1,10 @@
-"""Transfer tasks as SentEval has them: a logistic regression on frozen sentence vectors, scored by accuracy.
+"""Transfer tasks in SentEval's protocol: a logistic regression on frozen sentence vectors, scored by accuracy.
 
-As SentEval does: ten stratified folds for tasks without splits (MR, CR, SUBJ, MPQA), train/dev/test for SST2, train/test
-for TREC and MRPC, features (|u − v|, u · v) for pairs, the strength of the penalty chosen on training rows only, ties going
-to the stronger penalty. Otherwise than SentEval: every feature is standardised, by its mean and deviation on the training
-rows, so that the score does not hang on how long an encoder's vectors are; strengths are therefore looked for over a wider
-range. The strength of a fold is chosen by five folds inside its training rows.
+As in SentEval: ten stratified folds for tasks without splits (MR, CR, SUBJ, MPQA), train/dev/test for SST2, train/test
+for TREC and MRPC, features (|u − v|, u · v) for pairs, the regularisation strength chosen on training rows only, ties going
+to the stronger regularisation. Unlike SentEval: every feature is standardised by its mean and standard deviation on the
+training rows, so that the score does not depend on the length of an encoder's vectors; strengths are therefore searched over a
+wider range. The strength of a fold is chosen by five folds inside its training rows.
 """
 
 from __future__ import annotations
@@ -17,7 +17,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from joblib import cpu_count  # type: ignore[import-untyped]
 from numpy.typing import NDArray
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.linear_model import LogisticRegression
+from sklearn.model_selection import StratifiedKFold
+from sklearn.preprocessing import StandardScaler
+from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
 from selfguide.errors import SelfguideError, UsageError
 from selfguide.evaluation.metrics import percentile_interval
@@ -28,26 +34,26 @@ if TYPE_CHECKING:
     from selfguide.evaluation.protocol import Vectors
 
 STRENGTHS: tuple[float, ...] = tuple(2.0**power for power in range(-12, 1, 2))
-"""scikit-learn's C, from the strongest penalty to the weakest: each fit starts from the one before."""
+"""scikit-learn's C, from the strongest regularisation to the weakest: each fit starts from the one before."""
 INNER_FOLDS = 5
 _ITERATIONS = 1000
 
 Features = NDArray[np.float32]
-"""Single precision, as vectors come: the same accuracies as double precision in less time."""
+"""Single precision, which gives the same accuracies as double precision in less time."""
 Indices = NDArray[np.intp]
 Classes = NDArray[np.int64]
 Report = Callable[[int, int], None]
-"""Told how many pieces of work are done, and of how many."""
+"""Called with the number of fits that are done and the number of all."""
 
 
 @dataclass(frozen=True)
 class _Job:
-    """A classifier to train and test: rows to train on, rows to test on, and how the strength is chosen."""
+    """A classifier to train and test."""
 
     train: Indices
     test: Indices
     choices: list[tuple[Indices, Indices]]
-    """(fit on, try on) row numbers; all of them training or dev rows."""
+    """Rows to fit on and rows to validate on, by which the strength is chosen; all of them training or dev rows."""
 
 
 @dataclass(frozen=True)
@@ -64,18 +70,32 @@ class _Outcome:
 def score_transfer(
     data: TaskData, vectors: Vectors, protocol: Protocol, jobs: int | None = None, report: Report | None = None
 ) -> Scored:
-    """Train and test classifiers on a task's sentences; ``jobs`` threads (all cores if None) share the work."""
-    if data.task.kind not in ("classification", "pair-classification"):
-        raise UsageError(f"{data.task.title} is not a classification task.")
-    from joblib import cpu_count  # type: ignore[import-untyped]
+    """Train and test classifiers on an encoder's vectors of a task.
 
-    names = sorted({label for rows in data.parts for label in _labels(data, rows)})
-    classes = np.array([names.index(label) for rows in data.parts for label in _labels(data, rows)], dtype=np.int64)
+    Args:
+        data: A task with labels.
+        vectors: The encoder.
+        protocol: Number of folds, resamples and seed.
+        jobs: Threads that share the work; None for as many as there are cores.
+        report: Called after each fit.
+
+    Returns:
+        The accuracy × 100, averaged over folds.
+
+    Raises:
+        UsageError: The task has no labels.
+        SelfguideError: A row lacks its label or sentence, or a class has too few rows for the folds.
+    """
+    if not data.task.is_classification:
+        raise UsageError(f"{data.task.title} is not a classification task.")
+    labels = [label for rows in data.parts for label in _labels(data, rows)]
+    names = sorted(set(labels))
+    classes = np.array([names.index(label) for label in labels], dtype=np.int64)
     features = _features(data, vectors(data.sentences()))
     work = _jobs(data, classes, protocol)
     with warnings.catch_warnings(record=True) as seen:
         warnings.simplefilter("always")
-        # What a later scikit-learn will do otherwise is no news about this score.
+        # Announcements of later versions of scikit-learn say nothing about this score.
         for category in (DeprecationWarning, PendingDeprecationWarning, FutureWarning):
             warnings.simplefilter("ignore", category)
         outcomes = _run(work, features, classes, jobs or cpu_count(), report)
@@ -89,7 +109,7 @@ def _labels(data: TaskData, rows: Rows) -> list[str]:
 
 
 def _features(data: TaskData, encoded: NDArray[np.float32]) -> Features:
-    """A row of features for every row of the task, part after part."""
+    """Return the features of every row of the task, part after part."""
     if data.task.kind == "classification":
         return encoded.astype(np.float32, copy=False)
     blocks, start = [], 0
@@ -102,13 +122,13 @@ def _features(data: TaskData, encoded: NDArray[np.float32]) -> Features:
 
 
 def pair_features(first: NDArray[Any], second: NDArray[Any]) -> Features:
-    """What a classifier of pairs sees: the distance and the product of the two vectors, element by element."""
+    """Return the features of pairs: the distance and the product of the two vectors, element by element."""
     one, two = first.astype(np.float32, copy=False), second.astype(np.float32, copy=False)
     return np.concatenate([np.abs(one - two), one * two], axis=1)
 
 
 def _jobs(data: TaskData, classes: Classes, protocol: Protocol) -> list[_Job]:
-    """The classifiers a task asks for; row numbers count through all its parts."""
+    """Return the classifiers of a task; row numbers count through all its parts."""
     ends = np.cumsum([len(rows) for rows in data.parts])
     rows = {
         part.part: np.arange(end - len(part), end, dtype=np.intp) for part, end in zip(data.parts, ends, strict=True)
@@ -128,10 +148,8 @@ def _inner(data: TaskData, train: Indices, classes: Classes, seed: int) -> list[
 
 
 def _folds(data: TaskData, rows: Indices, classes: Classes, count: int, seed: int) -> list[tuple[Indices, Indices]]:
-    from sklearn.model_selection import StratifiedKFold
-
     sizes = Counter(classes[rows].tolist()).most_common()
-    # Two classes in every training part is what a classifier needs; rarer classes may be missing from a fold.
+    # A classifier needs two classes in every training part; rarer classes may be missing from a fold.
     if len(sizes) < 2 or sizes[1][1] < count:
         most = "only one class" if len(sizes) < 2 else f"only {sizes[1][1]} rows in its second largest class"
         raise SelfguideError(f"{data.task.title} has {most}, too few for {count} folds.")
@@ -144,19 +162,16 @@ def _folds(data: TaskData, rows: Indices, classes: Classes, count: int, seed: in
 def _run(
     work: Sequence[_Job], features: Features, classes: Classes, jobs: int, report: Report | None
 ) -> list[_Outcome]:
-    """First every choice of a strength, then every test: pieces that threads can share evenly.
+    """Choose all strengths, then run all tests: pieces that threads can share evenly.
 
-    Threads will do, since the time goes into matrix products, which run outside the interpreter's lock. Each product is
-    kept to its share of the cores: threads of threads are slower than none.
+    Threads are enough, since the time goes into matrix products, which release the interpreter's lock. Each product is
+    limited to its share of the cores, because nested threads are slower than none.
     """
-    from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
-
     choices = [choice for job in work for choice in job.choices]
-    pieces = len(choices) + len(work)
 
     def tell(done: int) -> None:
         if report is not None:
-            report(done, pieces)
+            report(done, len(choices) + len(work))
 
     with threadpool_limits(max(1, jobs // len(choices))), ThreadPoolExecutor(jobs) as pool:
         try:
@@ -170,15 +185,15 @@ def _run(
                 outcomes.append(outcome)
                 tell(len(curves) + len(outcomes))
         except BaseException:
-            # A person who stops it should not wait for what has not begun.
+            # A user who interrupts does not wait for fits that have not started.
             pool.shutdown(wait=False, cancel_futures=True)
             raise
     return outcomes
 
 
 def _curve(features: Features, classes: Classes, train: Indices, held_out: Indices) -> list[float]:
-    """The accuracy on held-out rows for every strength, each fit going on from the stronger penalty before it."""
-    scaler, classifier = _fresh(warm_start=True)
+    """Return the accuracy on held-out rows for every strength, each fit starting from the one before."""
+    scaler, classifier = StandardScaler(), _classifier(warm_start=True)
     known, new = scaler.fit_transform(features[train]), scaler.transform(features[held_out])
     accuracies = []
     for strength in STRENGTHS:
@@ -188,35 +203,29 @@ def _curve(features: Features, classes: Classes, train: Indices, held_out: Indic
 
 
 def _best(work: Sequence[_Job], curves: Sequence[list[float]]) -> list[float]:
-    """For each classifier the strength that did best on its held-out rows; the stronger penalty where it is a tie."""
+    """Return each classifier's best strength on its held-out rows; the stronger regularisation where there is a tie."""
     strengths, start = [], 0
     for job in work:
         mean = np.mean(curves[start : start + len(job.choices)], axis=0)
-        # Means of the same accuracies may differ in the last bit by the order of adding; rounded, a tie is a tie.
+        # Rounded, because means of the same accuracies may differ in the last bit by the order of summation.
         strengths.append(STRENGTHS[int(np.argmax(np.round(mean, 10)))])
         start += len(job.choices)
     return strengths
 
 
 def _test(features: Features, classes: Classes, job: _Job, strength: float) -> _Outcome:
-    scaler, classifier = _fresh()
+    scaler, classifier = StandardScaler(), _classifier()
     classifier.set_params(C=strength).fit(scaler.fit_transform(features[job.train]), classes[job.train])
     return _Outcome(strength, classifier.predict(scaler.transform(features[job.test])), classes[job.test])
 
 
-def _fresh(warm_start: bool = False) -> tuple[Any, Any]:
-    from sklearn.linear_model import LogisticRegression
-    from sklearn.preprocessing import StandardScaler
-
-    # lbfgs was quicker than both Newton solvers along the path of strengths: 8,600 × 384 and × 768, 60,000 × 384.
-    # The tolerance is a tenth of the usual one: what a fit started from should not show in its accuracy.
-    classifier = LogisticRegression(solver="lbfgs", tol=1e-5, max_iter=_ITERATIONS, warm_start=warm_start)
-    return StandardScaler(), classifier
+def _classifier(warm_start: bool = False) -> Any:
+    # lbfgs was faster than both Newton solvers along the path of strengths: 8,600 × 384 and × 768, 60,000 × 384.
+    # The tolerance is a tenth of the default, so that the starting point of a fit does not show in its accuracy.
+    return LogisticRegression(solver="lbfgs", tol=1e-5, max_iter=_ITERATIONS, warm_start=warm_start)
 
 
 def _notes(seen: Sequence[warnings.WarningMessage], work: Sequence[_Job]) -> list[str]:
-    from sklearn.exceptions import ConvergenceWarning
-
     fits = len(work) + sum(len(job.choices) for job in work) * len(STRENGTHS)
     early = sum(issubclass(warning.category, ConvergenceWarning) for warning in seen)
     others = dict.fromkeys(str(item.message) for item in seen if not issubclass(item.category, ConvergenceWarning))
@@ -257,7 +266,7 @@ def _scored(
 
 
 def _interval(correct: NDArray[np.bool_], protocol: Protocol) -> tuple[float, float] | None:
-    """Test rows drawn anew; how many of the drawn are right follows a binomial, so that is what is drawn."""
+    """Bootstrap the test rows: the number of correct ones among the drawn follows a binomial distribution."""
     if not protocol.bootstrap:
         return None
     generator = np.random.default_rng(protocol.seed)

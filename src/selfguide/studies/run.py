@@ -101,8 +101,8 @@ class _EncoderFacts:
 
 
 def _encoder_facts(encoder: str | Path, device: str) -> _EncoderFacts:
+    from selfguide.engine.digest import model_digest
     from selfguide.errors import SelfguideError
-    from selfguide.evaluation.embedder import model_digest
     from selfguide.models.encoders import depth, load_encoder, quiet_libraries
 
     with quiet_libraries():
