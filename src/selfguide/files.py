@@ -6,14 +6,15 @@ import os
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from glob import escape
 from pathlib import Path
 
 
 @contextmanager
 def atomic_path(path: Path) -> Iterator[Path]:
-    """Give a temporary name beside a file, and rename it to the file's own when the block ends well.
+    """Provide a temporary path beside a file, and rename it to the file's own name when the block succeeds.
 
-    The temporary name keeps the suffix, because some writers go by it. It is removed when the block fails.
+    The temporary name keeps the suffix, because some writers choose a format by it. It is removed when the block fails.
 
     Args:
         path: The file to be written; its folder must exist.
@@ -28,6 +29,16 @@ def atomic_path(path: Path) -> Iterator[Path]:
     finally:
         with suppress(OSError):
             temporary.unlink(missing_ok=True)
+
+
+def remove_leftovers(path: Path) -> None:
+    """Remove temporary files of :func:`atomic_path` that killed processes left behind.
+
+    Args:
+        path: The file they were meant for; the caller makes sure that no process is writing it.
+    """
+    for temporary in path.parent.glob(f".{escape(path.stem)}.*.tmp{path.suffix}"):
+        temporary.unlink(missing_ok=True)
 
 
 def write_text(path: Path, content: str) -> None:

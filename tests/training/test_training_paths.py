@@ -1,4 +1,4 @@
-"""Every fast path of training equals the plain one: tokens made ahead, kept views, gradient caching, [CLS] alone, stay-close."""
+"""Fast paths of training equal the plain one: pre-tokenised text, cached views, gradient caching, [CLS] only, stay-close."""
 
 from __future__ import annotations
 
@@ -15,12 +15,14 @@ from sentence_transformers import SentenceTransformer
 from torch import Tensor, nn
 
 import selfguide
-from experiments.plain import PlainSelfGuidance
+from experiments.speed.plain_loop import PlainSelfGuidance
 from resuming import assert_resumes_exactly
+from selfguide.engine.cache import VIEWS, cache_folder
 from selfguide.engine.cuda_graphs import GraphedSteps
+from selfguide.engine.digest import weights_digest
 from selfguide.engine.packing import can_pack, gather, layout, layout_of, packed
 from selfguide.engine.tokens import TokenCollator, TokenisedText, tokenise_dataset
-from selfguide.engine.view_cache import ViewsKey, cache_folder, find, find_or_make, size_of, weights_digest
+from selfguide.engine.view_cache import ViewsKey, find, find_or_make, size_of
 from selfguide.engine.views import layer_views
 from selfguide.errors import UsageError
 from selfguide.losses import functional as losses
@@ -77,7 +79,7 @@ def _same(one: tuple[Tensor, nn.Module], other: tuple[Tensor, nn.Module]) -> Non
 
 
 def _run(loss: HeadedLoss, run: Preparation | None = None) -> tuple[Tensor, HeadedLoss]:
-    """A step's loss and gradients; with a run, on a batch as our trainer makes it."""
+    """Compute a step's loss and gradients; with a preparation, on a batch as the trainer makes it."""
     model: Any = loss.model
     features = model.preprocess(SENTENCES)
     if run is not None:
@@ -198,7 +200,7 @@ def test_a_step_that_cannot_be_recorded_runs_as_ever_and_is_told_once(
 
 
 def test_the_whole_fast_step_equals_the_plain_loop_of_the_benchmarks(bert: Path, tmp_path: Path) -> None:
-    """Everything at once: tokens ahead, kept views, packing, [CLS] alone, one product, stay-close in the cache."""
+    """All at once: pre-tokenised text, cached views, packing, [CLS] only, one matrix product, stay-close in the cache."""
     loss = _loss(bert, keep_views="yes")
     model: Any = loss.model
     plain = PlainSelfGuidance(load_encoder(bert, pooling="cls"), temperature=0.05, head_size=16).train()
@@ -306,11 +308,11 @@ def test_kept_views_are_used_when_they_are_read_again_or_there_already(bert: Pat
     # Another seed, temperature and a single epoch find it; another pooling or text does not.
     before = store.stat().st_mtime_ns
     selfguide.train(bert, SENTENCES, quiet=True, **once, seed=5, temperature=0.2)
-    assert store.stat().st_mtime_ns > before  # read, and the time of use noted
+    assert store.stat().st_mtime_ns > before  # read, and its time of use updated
     selfguide.train(bert, SENTENCES, quiet=True, **again, view_pooling="mean")
     selfguide.train(bert, SENTENCES[:-1], quiet=True, **again)
     assert len(list(cache.glob("views-*.npy"))) == 3
-    assert not list(cache.glob(".*.tmp"))
+    assert not list(cache.glob(".*.tmp*"))
 
 
 def test_training_on_kept_views_ends_where_training_without_does(bert: Path) -> None:
@@ -388,7 +390,7 @@ def _make_in_a_process(folder: str, text: Any, results: Any) -> None:
 
 
 class _SlowText:
-    """As much of a tokenised text as a store needs; it takes its time, so that the processes meet."""
+    """The part of a tokenised text that the cache needs; slow, so that the processes compete."""
 
     lengths = np.full(400, 500)
 
@@ -439,16 +441,16 @@ def test_the_key_knows_weights_text_and_all_that_matters(bert: Path) -> None:
 
 def test_the_cache_is_where_the_environment_says(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("SELFGUIDE_CACHE", str(tmp_path))
-    assert cache_folder() == tmp_path / "views"
+    assert cache_folder(VIEWS) == tmp_path / "views"
     monkeypatch.delenv("SELFGUIDE_CACHE")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
-    assert cache_folder() == tmp_path / "xdg" / "selfguide" / "views"
+    assert cache_folder(VIEWS) == tmp_path / "xdg" / "selfguide" / "views"
 
 
 def test_a_run_on_kept_views_resumes_exactly(bert: Path, tmp_path: Path) -> None:
     """Two epochs, so views are kept; the run is stopped in the first and resumed."""
     assert_resumes_exactly("sg-opt", SelfGuidedLoss, bert, tmp_path)
-    assert len(list(cache_folder().glob("views-*.npy"))) == 1
+    assert len(list(cache_folder(VIEWS).glob("views-*.npy"))) == 1
 
 
 def test_a_resumed_run_without_kept_views_goes_on_without(bert: Path, tmp_path: Path) -> None:
@@ -461,7 +463,7 @@ def test_a_resumed_run_without_kept_views_goes_on_without(bert: Path, tmp_path: 
     other.prepare(_preparation(model, tmp_path / "elsewhere"))
     resumed = _loss(bert)
     resumed.prepare(Preparation(run.settings, tmp_path, run.reporter, run.text, resume=True))
-    assert resumed._kept is None  # though they are there by now
+    assert resumed._kept is None  # although they are in the cache by now
     fresh = _loss(bert)
     fresh.prepare(Preparation(run.settings, tmp_path, run.reporter, run.text))
     assert fresh._kept is not None
@@ -510,7 +512,7 @@ def test_dropout_is_drawn_the_same_in_both_passes(bert: Path) -> None:
     value = cached([dict(features)])
     after = torch.get_rng_state()
     value.backward()
-    assert torch.equal(after, torch.get_rng_state())  # the second pass leaves no trace in what is drawn next
+    assert torch.equal(after, torch.get_rng_state())  # the second pass does not affect later random draws
     torch.manual_seed(9)
     parts = [
         kept._pairs({n: v[s : s + 7] if isinstance(v, Tensor) else v for n, v in features.items()})

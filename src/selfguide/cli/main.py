@@ -9,6 +9,7 @@ from typing import Annotated, Any, NoReturn
 import typer
 
 from selfguide import __version__
+from selfguide.cli.cache import cache
 from selfguide.cli.calibrate import calibrate
 from selfguide.cli.compare import compare
 from selfguide.cli.demo import demo
@@ -57,6 +58,7 @@ app.command()(study)
 app.command()(probe)
 app.command()(report)
 app.command()(methods)
+app.command()(cache)
 app.command()(demo)
 
 

@@ -1,18 +1,18 @@
-"""ONNX graphs of an encoder, made once and kept.
+"""ONNX graphs of encoders, exported once and cached.
 
-A graph holds the whole encoder: Transformer, pooling, and what follows (Dense, Normalize, layer means): token ids and mask
-in, vectors out. It is made by ``torch.onnx`` and kept under the hash of everything that decides the vectors, so another
-encoder, or the same one trained further, gets another graph. The int8 graph is the same with most of its dense maps in
-eight bits (:mod:`selfguide.engine.int8`); embeddings, norms, attention and what follows the Transformer stay in fp32.
+A graph holds the whole encoder, from token ids and attention mask to embeddings: Transformer, pooling and the modules after
+it (Dense, Normalize, layer means). It is exported by ``torch.onnx`` and cached under the digest of everything that decides
+the embeddings, so another encoder, or the same one trained further, gets another graph. In the int8 graph most linear layers
+have eight-bit weights (:mod:`selfguide.engine.int8`); embedding layer, norms, attention and the modules after the Transformer
+stay in fp32.
 """
 
 from __future__ import annotations
 
 import logging
-import os
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -29,38 +29,58 @@ from sentence_transformers.sentence_transformer.modules import (
 )
 from torch import Tensor, nn
 
+from selfguide.engine.cache import FOLDER_VARIABLE, GRAPHS, cache_folder
 from selfguide.engine.digest import model_digest
 from selfguide.engine.int8 import has_vnni, quantise
 from selfguide.errors import SelfguideError
+from selfguide.files import atomic_path
 from selfguide.models.encoders import quiet_libraries
 
-# Raised when the graph of the same weights would come out another way.
+# To be increased when the same weights would give another graph.
 VERSION = 2
-# The first with a Gelu of its own: spelt out as an error function it takes five passes over the widest tensor there is.
+# The first opset with a Gelu operator: composed of an error function it takes five passes over the widest tensor.
 OPSET = 20
 STOCK = (Transformer, Pooling, WeightedLayerPooling, WordWeights, Dense, Normalize, LayerNorm)
 
 
 def graph_file(model: SentenceTransformer, int8: bool) -> Path:
-    """The encoder's graph, made if it is not there yet."""
+    """Return the file of an encoder's graph, exported first if it is not cached.
+
+    Args:
+        model: The encoder, made of stock modules.
+        int8: Whether linear layers have eight-bit weights.
+
+    Returns:
+        The file, in the cache folder.
+
+    Raises:
+        SelfguideError: The encoder cannot be exported, or the cache folder cannot be written.
+    """
     _check(model)
     name = f"{model_digest(model)}-{VERSION}"
-    plain = graphs_folder() / f"{name}.onnx"
     if not int8:
-        return plain if plain.is_file() else _kept(plain, lambda fresh: _export(model, fresh))
-    small = graphs_folder() / f"{name}-int8{'' if has_vnni() else '-reduced'}.onnx"
-    return small if small.is_file() else _kept(small, lambda fresh: _make_small(model, fresh))
+        return _cached(name, lambda path: _export(model, path))
+    return _cached(f"{name}-int8{'' if has_vnni() else '-reduced'}", lambda path: _export_int8(model, path))
 
 
-def graphs_folder() -> Path:
-    """Where graphs are kept: in ``$SELFGUIDE_CACHE``, or in the user's cache folder. It may be deleted at any time."""
-    own = os.environ.get("SELFGUIDE_CACHE")
-    parent = Path(own) if own else Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "selfguide"
-    return parent / "graphs"
+def _cached(name: str, make: Callable[[Path], None]) -> Path:
+    path = cache_folder(GRAPHS) / f"{name}.onnx"
+    if path.is_file():
+        return path
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with atomic_path(path) as temporary:
+            make(temporary)
+    except OSError as error:
+        raise SelfguideError(
+            f"The encoder's graph cannot be cached in {path.parent}: {error.strerror or error}. "
+            f"Set {FOLDER_VARIABLE} to a folder with room."
+        ) from None
+    return path
 
 
 class _Whole(nn.Module):
-    """An encoder as a function of tensors."""
+    """An encoder as a function of token ids and attention mask."""
 
     def __init__(self, model: SentenceTransformer) -> None:
         super().__init__()
@@ -113,38 +133,20 @@ def _export(model: SentenceTransformer, path: Path) -> None:
         except Exception as error:
             reason = " ".join(str(error).split())[:200]
             raise SelfguideError(
-                f"PyTorch could not export this {type(model[0].model).__name__} to ONNX; leave --backend out. It said: {reason}"
+                f"PyTorch could not export this {type(model[0].model).__name__} to ONNX; leave --backend out. Its error: {reason}"
             ) from error
     assert program is not None
     program.save(str(path), external_data=False)
 
 
-def _make_small(model: SentenceTransformer, path: Path) -> None:
+def _export_int8(model: SentenceTransformer, path: Path) -> None:
     with _quiet():
         quantise(graph_file(model, False), path, model)
 
 
-def _kept(path: Path, make: Callable[[Path], None]) -> Path:
-    """Make a file under another name and give it its own when it is complete."""
-    fresh = path.with_name(f".{path.stem}.{os.getpid()}.tmp.onnx")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        make(fresh)
-        fresh.replace(path)
-    except OSError as error:
-        raise SelfguideError(
-            f"The encoder's graph cannot be kept in {path.parent}: {error.strerror or error}. "
-            "Set SELFGUIDE_CACHE to a folder with room."
-        ) from None
-    finally:
-        with suppress(OSError):  # where the folder is none, there is nothing to clear up either
-            fresh.unlink(missing_ok=True)
-    return path
-
-
 @contextmanager
 def _eager_attention(model: SentenceTransformer) -> Iterator[None]:
-    """Plain attention: the fused one is exported as three times as many nodes that do the same."""
+    """Export eager attention: scaled dot-product attention becomes three times as many nodes that do the same."""
     transformer: Any = model[0].model
     before = transformer.config._attn_implementation
     transformer.set_attn_implementation("eager")
@@ -166,7 +168,7 @@ def _on_cpu(model: SentenceTransformer) -> Iterator[None]:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Without the exporters' notes on packages that are not there and steps that are not needed."""
+    """Silence the exporters' notes about optional packages and skipped steps."""
     names = ("torch.onnx", "onnxscript", "onnx_ir", "root")
     before = {name: logging.getLogger(name).level for name in names}
     with quiet_libraries(), warnings.catch_warnings():

@@ -1,9 +1,8 @@
-"""Vectors to a file: ``.npy``, ``.parquet`` or ``.jsonl``, written as they come; the name appears when all is well."""
+"""Write embeddings to ``.npy``, ``.parquet`` or ``.jsonl`` files, chunk by chunk."""
 
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import IO, TYPE_CHECKING, Protocol
 import numpy as np
 
 from selfguide.errors import SelfguideError, UsageError
+from selfguide.files import atomic_path
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -20,15 +20,30 @@ FORMATS = (".npy", ".parquet", ".jsonl")
 
 
 class Writer(Protocol):
-    """What takes chunks of sentences and their vectors."""
+    """Takes chunks of sentences and their embeddings."""
 
-    def write(self, sentences: list[str], vectors: NDArray[np.float32]) -> None: ...
-    def close(self) -> None: ...
+    def write(self, sentences: list[str], vectors: NDArray[np.float32]) -> None:
+        """Write one chunk: sentences, and embeddings (sentences, dim)."""
+
+    def close(self) -> None:
+        """Complete the file."""
 
 
 @contextmanager
 def vector_file(output: Path | IO[str], width: int) -> Iterator[Writer]:
-    """A writer whose file appears under its name only when all went well."""
+    """Open a writer whose file appears under its name only when the block succeeds.
+
+    Args:
+        output: A file whose suffix is one of ``FORMATS``, or an open text file that gets JSON lines.
+        width: Embedding dimension.
+
+    Yields:
+        The writer.
+
+    Raises:
+        UsageError: The suffix is not supported, or ``output`` is a folder.
+        SelfguideError: The file cannot be written.
+    """
     if not isinstance(output, Path):
         yield _JsonLines(output)
         return
@@ -36,30 +51,26 @@ def vector_file(output: Path | IO[str], width: int) -> Iterator[Writer]:
         raise UsageError(f"{output} ends in {output.suffix or 'nothing'}; selfguide writes {', '.join(FORMATS)}.")
     if output.is_dir():
         raise UsageError(f"{output} is a folder; name a file in it, such as {output / 'vectors.npy'}.")
-    fresh = output.with_name(f".{output.name}.{os.getpid()}.tmp")
     try:
-        if output.suffix == ".jsonl":
-            with fresh.open("w", encoding="utf-8") as file:
-                yield _JsonLines(file)
-        else:
-            writer: Writer = _Npy(fresh, width) if output.suffix == ".npy" else _Parquet(fresh, width)
+        with atomic_path(output) as temporary:
+            if output.suffix == ".jsonl":
+                with temporary.open("w", encoding="utf-8") as file:
+                    yield _JsonLines(file)
+                return
+            writer: Writer = _Npy(temporary, width) if output.suffix == ".npy" else _Parquet(temporary, width)
             try:
                 yield writer
             except BaseException:
-                with suppress(Exception):  # the file is given up: what went wrong first is what to report
+                with suppress(Exception):  # the file is discarded: the first error is the one to report
                     writer.close()
                 raise
             writer.close()
-        fresh.replace(output)
     except OSError as error:
         raise SelfguideError(f"{output} cannot be written: {error.strerror or error}.") from None
-    finally:
-        with suppress(OSError):  # a folder that is none cannot be cleared up in either
-            fresh.unlink(missing_ok=True)
 
 
 class _Npy:
-    """A ``.npy`` file whose number of rows is filled in at the end; the header is padded, so its length does not change."""
+    """A ``.npy`` file whose number of rows is filled in at the end; padding keeps the header's length constant."""
 
     def __init__(self, path: Path, width: int) -> None:
         self.file = path.open("wb")
@@ -81,7 +92,7 @@ class _Npy:
         self.file.seek(0)
         self._header()
         expected = body - self.rows * self.width * 4
-        if self.file.tell() != expected:  # would need a header that outgrew its padding
+        if self.file.tell() != expected:  # the header outgrew its padding
             raise SelfguideError("The .npy header does not fit; write .parquet instead.")
         self.file.close()
 

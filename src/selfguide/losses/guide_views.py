@@ -1,4 +1,4 @@
-"""Whether a run keeps the guide's views, and how they are made; :mod:`selfguide.engine.view_cache` has the files."""
+"""Decide whether a run caches the guide's views, and make them; :mod:`selfguide.engine.view_cache` has the files."""
 
 from __future__ import annotations
 
@@ -7,16 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
-from selfguide.engine.view_cache import (
-    KeptViews,
-    ViewsKey,
-    cache_folder,
-    find,
-    find_or_make,
-    room_for,
-    size_of,
-    weights_digest,
-)
+from selfguide.engine.cache import VIEWS, entries
+from selfguide.engine.digest import weights_digest
+from selfguide.engine.view_cache import CachedViews, ViewsKey, find, find_or_make, room_for, size_of
 
 if TYPE_CHECKING:
     from selfguide.losses.base import Preparation
@@ -26,10 +19,17 @@ KEEP_VIEWS = ("auto", "yes", "no", "fp16")
 _DECISION = "views.json"
 
 
-def kept_views(loss: SelfGuidedLoss, run: Preparation) -> KeptViews | None:
-    """The kept views of the run's text, found or made now; ``None`` where the guide is to be asked in every step.
+def kept_views(loss: SelfGuidedLoss, run: Preparation) -> CachedViews | None:
+    """Find or make the cached views of a run's text.
 
-    A resumed run does what it did before: views from a file and views from the step agree to the last digits only.
+    A resumed run decides as it did before, because cached views and views computed in the step differ in the last digits.
+
+    Args:
+        loss: The loss whose guide makes the views.
+        run: What is known about the run.
+
+    Returns:
+        The views, or ``None`` where the guide computes them in every step.
     """
     decision = run.work / _DECISION
     before: Any = json.loads(decision.read_text()) if run.resume and decision.is_file() else None
@@ -41,21 +41,21 @@ def kept_views(loss: SelfGuidedLoss, run: Preparation) -> KeptViews | None:
 
 
 def _may_pay(loss: SelfGuidedLoss, run: Preparation) -> bool:
-    """What can be said before anything is hashed. Text in several columns, or not tokenised ahead, has no store."""
+    """Decide what needs no hashing: text in several columns, or not tokenised before training, is not cached."""
     if loss.keep_views == "no" or run.text is None or run.columns != 1:
         return False
-    return loss.keep_views != "auto" or _read_again(run) or any(cache_folder().glob("views-*.npy"))
+    return loss.keep_views != "auto" or _read_again(run) or bool(entries(VIEWS))
 
 
 def _read_again(run: Preparation) -> bool:
-    """Whether the run reads some sentence more than once."""
+    """Return whether the run reads any sentence more than once."""
     assert run.text is not None
     settings = run.settings
     read = settings.max_steps * settings.batch_size * settings.gradient_accumulation or settings.epochs * len(run.text)
     return read > len(run.text)
 
 
-def _find_or_make(loss: SelfGuidedLoss, run: Preparation, insist: bool) -> KeptViews | None:
+def _find_or_make(loss: SelfGuidedLoss, run: Preparation, insist: bool) -> CachedViews | None:
     assert run.text is not None
     half = loss.keep_views == "fp16" or run.half is not None
     key = ViewsKey(
@@ -74,8 +74,8 @@ def _find_or_make(loss: SelfGuidedLoss, run: Preparation, insist: bool) -> KeptV
     if not room_for(size, limit):
         if loss.keep_views != "auto":
             run.reporter.warn(
-                f"the guide's views are not kept: they need {size / 1e9:.2f} GB, which is more than keep_views_gb allows "
-                f"({loss.keep_views_gb:g}) or than the disk can spare."
+                f"the guide's views are not cached: they need {size / 1e9:.2f} GB, which is more than keep_views_gb allows "
+                f"({loss.keep_views_gb:g}) or than the disk has free."
             )
         return None
 
