@@ -1,0 +1,52 @@
+"""The direction of imports, imports inside functions included, is a contract that `make check` runs."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+def _lint(folder: Path) -> subprocess.CompletedProcess[str]:
+    """Check the package in a folder against the contracts of this repository."""
+    words = [str(Path(sys.executable).with_name("lint-imports")), "--no-logo", "--no-cache"]
+    words += ["--config", str(ROOT / "pyproject.toml")]
+    environment = {**os.environ, "PYTHONPATH": str(folder)}
+    return subprocess.run(words, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+
+
+@pytest.fixture
+def copied(tmp_path: Path) -> Path:
+    ignored = shutil.ignore_patterns("resources", "__pycache__", "templates")
+    shutil.copytree(ROOT / "src" / "selfguide", tmp_path / "selfguide", ignore=ignored)
+    return tmp_path
+
+
+def test_the_contracts_hold(copied: Path) -> None:
+    found = _lint(copied)
+    assert found.returncode == 0, found.stdout
+    assert "2 kept, 0 broken" in found.stdout
+
+
+@pytest.mark.parametrize(
+    ("module", "statement", "contract"),
+    [
+        ("models/layers.py", "from selfguide.cli import main", "Rooms"),
+        ("evaluation/protocol.py", "def late():\n    from selfguide.methods import registry", "Rooms"),
+        ("errors.py", "def late():\n    from selfguide.data import sentences", "Rooms"),
+        ("models/layers.py", "def late():\n    from selfguide.models import encoders", "No cycles"),
+    ],
+)
+def test_an_arrow_turned_round_breaks_them(copied: Path, module: str, statement: str, contract: str) -> None:
+    path = copied / "selfguide" / module
+    path.write_text(path.read_text(encoding="utf-8") + f"\n\n{statement}\n", encoding="utf-8")
+    found = _lint(copied)
+    assert found.returncode == 1
+    broken = [line for line in found.stdout.splitlines() if line.rstrip().endswith("BROKEN")]
+    assert any(line.startswith(contract) for line in broken), found.stdout
