@@ -29,7 +29,7 @@ COMPRESSIONS = {".gz": "gzip", ".xz": "xz", ".bz2": "bzip2", ".zst": "zstd"}
 _UTF8_BOM = b"\xef\xbb\xbf"
 # UTF-32 comes first: its little-endian mark starts with that of UTF-16.
 _WIDE_BOMS = {b"\xff\xfe\0\0": "UTF-32", b"\0\0\xfe\xff": "UTF-32", b"\xff\xfe": "UTF-16", b"\xfe\xff": "UTF-16"}
-_MAGICS = {
+_MAGICS: dict[bytes | tuple[bytes, ...], tuple[str, str]] = {
     b"\x1f\x8b": ("gzip data", "give its name the ending .gz"),
     b"\xfd7zXZ\0": ("xz data", "give its name the ending .xz"),
     b"BZh91AY&SY": ("bzip2 data", "give its name the ending .bz2"),
@@ -44,9 +44,7 @@ _MAGICS = {
     b"Rar!\x1a": ("a rar archive", "unpack it"),
     b"SQLite format 3\0": ("an SQLite database", "export the sentences as .csv"),
     b"\x89HDF": ("an HDF5 file", "save the sentences as .txt or .parquet"),
-    b"\x89PNG": ("an image", "pass a file of text"),
-    b"\xff\xd8\xff": ("an image", "pass a file of text"),
-    b"GIF8": ("an image", "pass a file of text"),
+    (b"\x89PNG", b"\xff\xd8\xff", b"GIF8"): ("an image", "pass a file of text"),
     b"\x7fELF": ("a program", "pass a file of text"),
 }
 
@@ -238,12 +236,7 @@ def _decoded_one_by_one(chunk: Chunk, name: str, on_bad_utf8: str) -> Iterator[l
 
 
 class TextLines:
-    """Lines one by one, with the number of the latest one, for formats that are parsed line by line.
-
-    Args:
-        source: What to read.
-        on_bad_utf8: "error" or "replace".
-    """
+    """Lines one by one, with the number of the latest one, for formats that are parsed line by line."""
 
     def __init__(self, source: ByteSource, on_bad_utf8: str = "error") -> None:
         self.number = 0

@@ -8,7 +8,7 @@ annotators did not agree, is skipped and counted. Files may be compressed (.gz a
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -85,15 +85,14 @@ def check_option(value: str, method: str) -> None:
 
 
 def _paths(sources: str | Path | Iterable[str | Path]) -> list[Path]:
-    return [path for name in _names(sources) for path in matching_paths(name)]
-
-
-def _names(sources: str | Path | Iterable[str | Path]) -> Iterator[str]:
+    paths = []
     for source in [sources] if isinstance(sources, str | Path) else sources:
         name = str(source)
         # A name that exists as a whole is one file, even with a comma in it.
         whole = isinstance(source, Path) or Path(name).expanduser().exists()
-        yield from [name] if whole else [part.strip() for part in name.split(",") if part.strip()]
+        for part in [name] if whole else filter(None, map(str.strip, name.split(","))):
+            paths += matching_paths(part)
+    return paths
 
 
 def _read(path: Path, rows: _Rows) -> None:

@@ -61,13 +61,13 @@ class TextSummary:
         """Return a short sentence that leaves out what did not occur."""
         remarks = [
             f"{self.kept:,} kept",
-            _counted(self.duplicates, "repeat", "repeats"),
-            _counted(self.blank, "blank", "blank"),
-            _counted(self.too_long, "over-long", "over-long"),
-            _counted(self.missing, "missing", "missing"),
-            _counted(self.replaced, "with bad UTF-8 replaced", "with bad UTF-8 replaced"),
+            _counted(self.duplicates, "repeat" if self.duplicates == 1 else "repeats"),
+            _counted(self.blank, "blank"),
+            _counted(self.too_long, "over-long"),
+            _counted(self.missing, "missing"),
+            _counted(self.replaced, "with bad UTF-8 replaced"),
         ]
-        lines = _counted(self.read, "line", "lines") or "no lines"
+        lines = _counted(self.read, "line" if self.read == 1 else "lines") or "no lines"
         return f"{lines} read from {self._origin()}: {', '.join(filter(None, remarks))}"
 
     def _origin(self) -> str:
@@ -77,5 +77,5 @@ class TextSummary:
         return name if name.startswith("hf:") else PurePath(name).name
 
 
-def _counted(number: int, singular: str, plural: str) -> str:
-    return f"{number:,} {singular if number == 1 else plural}" if number else ""
+def _counted(number: int, noun: str) -> str:
+    return f"{number:,} {noun}" if number else ""

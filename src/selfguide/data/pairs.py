@@ -6,10 +6,8 @@ Sentences are not cleaned as training text is: a benchmark needs every row, with
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
 
 from selfguide.data.lines import TextLines
 from selfguide.data.messages import shortened
@@ -52,11 +50,10 @@ def read_pairs(path: str | Path) -> Pairs:
     Raises:
         SelfguideError: The file cannot be read, a line is at fault, or there is only one pair.
     """
-    rows = list(_rows(Path(path), columns=(3,)))
-    if len(rows) < 2:
+    scores, first, second = _read(Path(path), columns=(3,))
+    if len(scores) < 2:
         raise SelfguideError(f"{path} holds only one pair: at least two are needed, as {_LAYOUTS[3]} a line.")
-    scores = [row.score for row in rows if row.score is not None]
-    return Pairs(scores, [row.first for row in rows], [row.second for row in rows], Path(path))
+    return Pairs(scores, first, second, Path(path))
 
 
 def read_sentence_pairs(path: str | Path) -> SentencePairs:
@@ -71,23 +68,18 @@ def read_sentence_pairs(path: str | Path) -> SentencePairs:
     Raises:
         SelfguideError: The file cannot be read, or a line is at fault.
     """
-    rows = list(_rows(Path(path), columns=(2, 3)))
-    scores = [row.score for row in rows if row.score is not None]
-    return SentencePairs(scores or None, [row.first for row in rows], [row.second for row in rows], Path(path))
+    scores, first, second = _read(Path(path), columns=(2, 3))
+    return SentencePairs(scores or None, first, second, Path(path))
 
 
-class _Row(NamedTuple):
-    score: float | None
-    first: str
-    second: str
-
-
-def _rows(path: Path, columns: tuple[int, ...]) -> Iterator[_Row]:
+def _read(path: Path, columns: tuple[int, ...]) -> tuple[list[float], list[str], list[str]]:
     """Parse the file: the first line chooses among the allowed numbers of columns, and all lines must agree."""
     lines = TextLines(byte_source(require_file(path.expanduser())))
     allowed = columns
-    found = False
     blank = None  # number of the first blank line since the last row
+    scores: list[float] = []
+    first: list[str] = []
+    second: list[str] = []
     for line in lines:
         cells = line.rstrip("\r").split("\t")
         if cells == [""]:
@@ -98,21 +90,19 @@ def _rows(path: Path, columns: tuple[int, ...]) -> Iterator[_Row]:
         if len(cells) not in allowed:
             raise lines.column_error(cells, _layout(allowed))
         allowed = (len(cells),)
-        found = True
-        yield _parsed(cells, lines)
-    if not found:
+        for place, sentence in (("first", cells[-2]), ("second", cells[-1])):
+            if not sentence.strip():
+                raise lines.error(f"has an empty {place} sentence: fill it in, or take the line out.")
+        if len(cells) == 3:
+            scores.append(_score(cells[0], lines))
+        first.append(cells[-2])
+        second.append(cells[-1])
+    if not first:
         raise SelfguideError(f"{path} holds no pairs but only blank lines: every line must be {_layout(columns)}.")
+    return scores, first, second
 
 
-def _parsed(cells: list[str], lines: TextLines) -> _Row:
-    *scores, first, second = cells
-    for place, sentence in (("first", first), ("second", second)):
-        if not sentence.strip():
-            raise lines.error(f"has an empty {place} sentence: fill it in, or take the line out.")
-    return _Row(_parsed_score(scores[0], lines) if scores else None, first, second)
-
-
-def _parsed_score(text: str, lines: TextLines) -> float:
+def _score(text: str, lines: TextLines) -> float:
     try:
         score = float(text.replace("_", "?"))  # Python reads 1_0 as ten, but no score is written so
     except ValueError:

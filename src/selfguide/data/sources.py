@@ -20,20 +20,7 @@ _HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+", re.ASCII)
 
 
 def open_sources(sources: Sequence[str | Path], options: TextOptions, stdin: BinaryIO | None = None) -> list[Reader]:
-    """Open sources and check that they can be read.
-
-    Args:
-        sources: Files, globs, ``-`` for standard input, or ``hf:owner/name``.
-        options: How to read them.
-        stdin: Stands in for the process's standard input.
-
-    Returns:
-        A reader for each file, dataset or standard input.
-
-    Raises:
-        SelfguideError: A source does not exist or cannot be read.
-        UsageError: There is no source, standard input is named twice, or no source uses ``column`` or ``field``.
-    """
+    """Return a checked reader for each file, dataset or standard input; see :class:`~selfguide.data.Sentences`."""
     names = [os.fspath(source) for source in sources]
     if not names:
         raise UsageError("No text was given: pass a file, a glob, - for standard input, or hf:owner/name.")
@@ -58,13 +45,7 @@ def _readers(name: str, options: TextOptions, stdin: BinaryIO | None) -> Iterato
 
 
 def matching_paths(name: str) -> list[Path]:
-    """Return the file of that name, or the files that match it as a glob.
-
-    Args:
-        name: A path or a glob.
-
-    Returns:
-        At least one path; those of a glob are sorted.
+    """Return the file of that name, or the sorted files that match it as a glob.
 
     Raises:
         SelfguideError: There is no such file.
@@ -80,13 +61,7 @@ def matching_paths(name: str) -> list[Path]:
 
 
 def require_file(path: Path) -> Path:
-    """Return the path if it can be read; a pipe will do.
-
-    Args:
-        path: The file.
-
-    Returns:
-        The path itself.
+    """Return the path itself if it can be read; a pipe will do.
 
     Raises:
         SelfguideError: It does not exist, or is a folder.

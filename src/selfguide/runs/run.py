@@ -25,10 +25,11 @@ from selfguide.runs.evidence import collect_after, collect_before, sample
 from selfguide.runs.folder import work_folder
 from selfguide.runs.prepared_text import check_text, prepare_text
 from selfguide.runs.resolution import resolve
+from selfguide.training.callbacks import DEV_METRIC
 from selfguide.training.configuration import RUN_FILE, RunConfig, RunRecord
 from selfguide.training.distributed import wait_for_everyone
 from selfguide.training.settings import TrainingSettings
-from selfguide.training.trainer import DEV_METRIC, FitContext, TrainingOutcome
+from selfguide.training.trainer import FitContext, TrainingOutcome
 from selfguide.versions import versions
 
 if TYPE_CHECKING:

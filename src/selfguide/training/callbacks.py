@@ -51,10 +51,6 @@ class BestWeights(TrainerCallback):
     """Save the weights with the best dev score; stop when ``patience`` evaluations brought no better one.
 
     Its only state is the trainer's log, so that a resumed run decides as the uninterrupted one would.
-
-    Args:
-        work: Folder for the weights.
-        patience: Evaluations without a new best score before training stops; 0: never stop early.
     """
 
     def __init__(self, work: Path, patience: int) -> None:
@@ -81,14 +77,7 @@ class BestWeights(TrainerCallback):
             control.should_evaluate = True
 
     def restore(self, student: SentenceTransformer) -> tuple[int, float]:
-        """Load the best weights.
-
-        Args:
-            student: The model to load them into.
-
-        Returns:
-            The step they come from and their dev score.
-        """
+        """Load the best weights into the student, and return the step they come from and their dev score."""
         with safe_open(self.path, framework="pt") as file:
             metadata = file.metadata()
         student.load_state_dict(load_file(self.path, device=str(student.device)), strict=False)
@@ -96,12 +85,7 @@ class BestWeights(TrainerCallback):
 
 
 class ProgressAndCheckpoints(TrainerCallback):
-    """Show a progress bar, measure time, and ask for a checkpoint every few minutes.
-
-    Args:
-        reporter: Shows the bar.
-        settings: Says how often to save.
-    """
+    """Show a progress bar, measure time, and ask for a checkpoint every few minutes."""
 
     def __init__(self, reporter: Reporter, settings: TrainingSettings) -> None:
         self.reporter = reporter

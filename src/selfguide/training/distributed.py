@@ -16,11 +16,7 @@ def runs_on_cpu(settings: TrainingSettings) -> bool:
 
 
 def wait_for_everyone(settings: TrainingSettings) -> None:
-    """Wait for the other processes of a run that torchrun or accelerate started; do nothing in a single process.
-
-    Args:
-        settings: Training settings, which say whether the processes run on the CPU.
-    """
+    """Wait for the other processes of a run that torchrun or accelerate started; do nothing in a single process."""
     if int(os.environ.get("WORLD_SIZE", "1")) > 1:
         from accelerate import PartialState
 

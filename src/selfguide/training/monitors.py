@@ -25,11 +25,7 @@ class FiniteLossMonitor(TrainerCallback):
     """Stop training when the loss is not finite."""
 
     def on_step_end(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
-        """Check the loss of the step.
-
-        Raises:
-            SelfguideError: The loss is not finite.
-        """
+        """Raise a ``SelfguideError`` if the step's loss is not finite."""
         loss: Tensor | None = getattr(state, "last_loss", None)
         if loss is None or (loss.device.type != "cpu" and state.global_step % _GPU_CHECK_INTERVAL):
             return

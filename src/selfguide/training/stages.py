@@ -73,15 +73,7 @@ def earlier_stage(
 
 
 def combine_stages(earlier: StageRecord, outcome: TrainingOutcome) -> TrainingOutcome:
-    """Count steps and seconds from the start of the earlier stage.
-
-    Args:
-        earlier: Record of the earlier stage.
-        outcome: Outcome of the last stage.
-
-    Returns:
-        The last stage's outcome, with the steps, seconds and dev scores of both.
-    """
+    """Return the last stage's outcome with steps, seconds and dev scores counted from the earlier stage's start."""
     return replace(
         outcome,
         steps=earlier.steps + outcome.steps,

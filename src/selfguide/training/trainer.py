@@ -33,14 +33,7 @@ from selfguide.files import write_text
 from selfguide.losses.base import HeadedLoss, Preparation, own_parameters
 from selfguide.models.encoders import load_encoder
 from selfguide.progress import Reporter
-from selfguide.training.callbacks import (
-    DEV_METRIC,
-    BestWeights,
-    ProgressAndCheckpoints,
-    StopOnSignal,
-    dev_history,
-    loss_history,
-)
+from selfguide.training.callbacks import BestWeights, ProgressAndCheckpoints, StopOnSignal, dev_history, loss_history
 from selfguide.training.distributed import runs_on_cpu
 from selfguide.training.monitors import CollapseMonitor, FiniteLossMonitor
 from selfguide.training.settings import TrainingSettings
@@ -48,16 +41,6 @@ from selfguide.training.settings import TrainingSettings
 if TYPE_CHECKING:
     from datasets import Dataset
     from sentence_transformers import SentenceTransformer
-
-__all__ = [
-    "COMPLETE_FILE",
-    "DEV_METRIC",
-    "FitContext",
-    "Optimisers",
-    "TrainingOutcome",
-    "fine_tune",
-    "latest_checkpoint",
-]
 
 COMPLETE_FILE = "complete.json"
 """Written last into a checkpoint or an earlier stage's folder: without it the folder does not count."""
