@@ -165,3 +165,9 @@ def test_loading_draws_missing_weights_from_a_fixed_seed_and_nothing_from_the_gl
         poolers.append(backbone(load_encoder("mini", device="cpu")).pooler.dense.weight)
         assert torch.equal(torch.get_rng_state(), before)
     assert torch.equal(*poolers)
+
+
+def test_the_device_auto_is_the_default_device(bert: Path) -> None:
+    assert load_encoder(bert, device="auto").device == load_encoder(bert).device
+    with pytest.raises(UsageError, match="There is no device 'tpu'"):
+        load_encoder(bert, device="tpu")

@@ -55,7 +55,7 @@ def calibrate(
             fresh=fresh,
             overwrite=overwrite,
             batch_size=batch_size,
-            device=None if device == "auto" else device,
+            device=device,
             reporter=reporter,
         )
     reporter.note(f"Calibrated: {made}")

@@ -85,7 +85,7 @@ def encode(
     from selfguide.models.encoders import load_encoder
 
     reporter = Reporter(quiet=quiet)
-    model = load_encoder(encoder, pooling, layer, max_length, None if device == "auto" else device)
+    model = load_encoder(encoder, pooling, layer, max_length, device)
     target = output if output is not None else sys.stdout
     count = encode_to_file(
         model, sentences, target, backend=backend, batch_size=batch_size, normalise=normalise, reporter=reporter

@@ -113,16 +113,17 @@ def _embedders(
     from selfguide.evaluation.embedder import embedder, pooled_embedders
 
     poolings = [word.strip() for word in pooling.split(",") if word.strip()]
-    where = None if device == "auto" else device
     made: list[Embedder] = []
     for encoder in encoders:
         if len(poolings) > 1:  # one pass over the text serves them all
             if layer is not None:
                 raise UsageError("Several poolings are of the last layers; name one pooling to go with --layer.")
-            made += pooled_embedders(encoder, poolings, device=where, batch_size=batch_size, reporter=reporter)
+            made += pooled_embedders(encoder, poolings, device=device, batch_size=batch_size, reporter=reporter)
             continue
         way = poolings[0] if len(poolings) == 1 else None
-        made.append(embedder(encoder, pooling=way, layer=layer, device=where, batch_size=batch_size, reporter=reporter))
+        made.append(
+            embedder(encoder, pooling=way, layer=layer, device=device, batch_size=batch_size, reporter=reporter)
+        )
     names = [item.info.name for item in made]
     for name in names:
         if names.count(name) > 1:

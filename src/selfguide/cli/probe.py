@@ -64,7 +64,7 @@ def probe(
     from selfguide.models.encoders import load_encoder
 
     ways = check_poolings([word.strip() for word in poolings.split(",") if word.strip()])
-    model = load_encoder(encoder, device=None if device == "auto" else device)
+    model = load_encoder(encoder, device=device)
     result = run_probe(model, rows, poolings=ways, batch_size=batch_size, reporter=reporter, name=encoder)
     _show(result)
     if json_file is not None:

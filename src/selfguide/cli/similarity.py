@@ -49,7 +49,7 @@ def similarity(
     from selfguide.engine.encode import cosine, encode
     from selfguide.models.encoders import load_encoder
 
-    model = load_encoder(encoder, pooling, device=None if device == "auto" else device)
+    model = load_encoder(encoder, pooling, device=device)
     if read is None:
         one, other = encode(model, [str(first), str(second)])
         typer.echo(f"{float(cosine(one, other)):.4f}")

@@ -183,7 +183,7 @@ def _prepared(
     from selfguide.runs.run import GIVEN_ENCODER
 
     with quiet_libraries():
-        model = load_encoder(encoder, device=None if device == "auto" else device)
+        model = load_encoder(encoder, device=device)
         digest = model_digest(model)
         if isinstance(encoder, str | Path):
             named = Path(encoder).name if Path(encoder).exists() else str(encoder)

@@ -151,12 +151,11 @@ def _trained(job: CellJob, before: ReusableCell | None, reporter: Reporter) -> t
     from selfguide.training.configuration import RunConfig
 
     encoder: SentenceTransformer | None = None
-    device = None if job.device == "auto" else job.device
     if not job.encoder:
-        encoder = load_encoder(job.work / ENCODER, device=device)
+        encoder = load_encoder(job.work / ENCODER, device=job.device)
     steps, done = 0, 0
     if before is not None:
-        encoder, steps, done = load(before.folder, device=device), before.steps, before.stages
+        encoder, steps, done = load(before.folder, device=job.device), before.steps, before.stages
     for stage in job.cell.spec.stages[done:]:
         seed = {} if job.cell.seed is None else {"seed": job.cell.seed}
         config = RunConfig(

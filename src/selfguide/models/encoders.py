@@ -47,7 +47,7 @@ def load_encoder(
             sentence-transformers folder says, and is the mean of the last layer for a plain Transformer.
         layer: take the tokens of this layer (0 is the embedding layer, −1 the last) instead of the last one.
         max_length: cut sentences after so many tokens.
-        device: where to put it; ``None`` leaves the choice to sentence-transformers.
+        device: ``"cpu"``, ``"cuda"`` or ``"mps"``; ``"auto"`` or ``None`` for the best device there is.
 
     Example::
 
@@ -57,7 +57,7 @@ def load_encoder(
     if isinstance(name_or_path, SentenceTransformer):
         encoder = name_or_path
     else:
-        encoder = _load(str(name_or_path), device)
+        encoder = _load(str(name_or_path), None if device == "auto" else device)
     if pooling is not None or layer is not None:
         encoder = with_pooling(encoder, pooling or "mean", layer)
     if max_length is not None:

@@ -141,7 +141,7 @@ def run(
             sentences = _open_named_text(config)
         if encoder is None and config.encoder == GIVEN_ENCODER:
             raise SelfguideError("This run started from an encoder given in Python; name one with --encoder.")
-        student = _own_copy(encoder) if encoder is not None else load_encoder(config.encoder, device=_device(settings))
+        student = _own_copy(encoder) if encoder is not None else load_encoder(config.encoder, device=settings.device)
         text, record.text = prepare_text(work, sentences, settings, reporter)
         record.seconds["text"] = time.monotonic() - started
         check_text(text, student, settings, reporter, method.few_steps)
@@ -275,7 +275,3 @@ def _own_copy(encoder: SentenceTransformer) -> SentenceTransformer:
     import copy
 
     return copy.deepcopy(encoder)
-
-
-def _device(settings: TrainingSettings) -> str | None:
-    return None if settings.device == "auto" else settings.device

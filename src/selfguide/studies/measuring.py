@@ -54,8 +54,7 @@ class Place:
         """The encoder that the study starts from."""
         from selfguide.models.encoders import load_encoder
 
-        device = None if self.device == "auto" else self.device
-        return load_encoder(self.encoder, pooling=pooling, device=device)
+        return load_encoder(self.encoder, pooling=pooling, device=self.device)
 
     def kept(self, grid: str, label: str, seed: int | None) -> SentenceTransformer:
         """An encoder that a grid with ``keep=True`` has made."""
@@ -64,7 +63,7 @@ class Place:
         for record in CellFolder(grid_folder(self.output, grid)).read_all():
             if (record.label, record.seed) == (label, seed) and record.error is None:
                 folder = grid_folder(self.output, grid) / "encoders" / record_stem(record.label, record.seed)
-                return load(folder, device=None if self.device == "auto" else self.device)
+                return load(folder, device=self.device)
         raise SelfguideError(f"There is no finished encoder {label!r} with seed {seed} in the grid {grid!r}.")
 
     def sentences(self) -> list[str]:

@@ -106,7 +106,7 @@ def _encoder_facts(encoder: str | Path, device: str) -> _EncoderFacts:
     from selfguide.models.encoders import depth, load_encoder, quiet_libraries
 
     with quiet_libraries():
-        model = load_encoder(encoder, device=None if device == "auto" else device)
+        model = load_encoder(encoder, device=device)
         try:
             layers: int | None = depth(model)
         except SelfguideError:  # word vectors have none
