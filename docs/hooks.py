@@ -5,7 +5,9 @@
   strict build fails on it.
 * ``<!-- command line -->`` becomes the reference of all commands, read from the command line itself.
 * ``<!-- import contract -->`` becomes the contract of ``pyproject.toml``, verbatim.
-* Every object that a page documents with ``::: name`` must have a docstring, and so must its public members.
+* Every object that a page documents with ``::: name`` must have a docstring, and so must its public members; every public name
+  of the packages in ``PUBLIC`` must be on some page.
+* References to code in docstrings, written for every reader of the source, become links.
 """
 
 from __future__ import annotations
@@ -31,8 +33,12 @@ ELSEWHERE = "repository"
 ALWAYS = ("CHANGELOG.md", "CONTRIBUTING.md", "LICENSE", "CITATION.cff")
 """Files that the navigation names, whether or not a page links to them."""
 
+PUBLIC = ("selfguide", "selfguide.losses", "selfguide.methods", "selfguide.data")
+"""Packages whose ``__all__`` is the public API."""
+
 _LINK = re.compile(r"(?<=\]\()([^()\s]+)(?=\))")
 _API = re.compile(r"^::: +([\w.]+)", re.MULTILINE)
+_ROLE = re.compile(r":(?:class|func|meth|mod|attr|data|exc):<code>(~?)([\w.]+)</code>")
 
 
 # -- files of the repository -------------------------------------------------------------------------------------------
@@ -41,8 +47,12 @@ _API = re.compile(r"^::: +([\w.]+)", re.MULTILINE)
 def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Add the repository's files that pages link to, and those that they link to in turn."""
     waiting = [ROOT / name for name in ALWAYS]
+    documented: set[str] = set()
     for file in files.documentation_pages():
         waiting += _targets(DOCS / file.src_uri)
+        documented |= set(_API.findall((DOCS / file.src_uri).read_text(encoding="utf-8")))
+    for missing in sorted(_undocumented_exports(documented)):
+        log.warning(f"{missing} is public, but no page documents it")
     seen: set[Path] = set()
     while waiting:
         target = waiting.pop()
@@ -72,6 +82,19 @@ def on_page_markdown(markdown: str, *, page: Page, config: MkDocsConfig, files: 
         for missing in undocumented(name):
             log.warning(f"{page.file.src_uri}: {missing} has no docstring")
     return markdown
+
+
+def on_page_content(html: str, *, page: Page, config: MkDocsConfig, files: Files) -> str:
+    """Turn the roles of docstrings (``:class:`~package.Name` ``) into links where the object is documented."""
+    if page.file.src_uri.startswith("reference/"):
+        html = _ROLE.sub(_reference, html).replace("::</p>", ":</p>")
+    return html
+
+
+def _reference(found: re.Match[str]) -> str:
+    short, name = found.groups()
+    title = name.rpartition(".")[2] if short else name
+    return f'<autoref optional identifier="{name}"><code>{title}</code></autoref>'
 
 
 def _targets(page: Path) -> list[Path]:
@@ -148,7 +171,7 @@ def _command_section(name: str, command: Any, level: int) -> Iterator[str]:
         yield _help_text(command.help or "")
         words = [f"[{item.name.upper()}]" if not item.required else item.name.upper() for item in arguments]
         words = [f"{word}..." if item.nargs == -1 else word for word, item in zip(words, arguments, strict=True)]
-        yield f"```text title=\"Usage\"\n{' '.join([name, *words, *(['[OPTIONS]'] if options else [])])}\n```\n"
+        yield f'```text title="Usage"\n{" ".join([name, *words, *(["[OPTIONS]"] if options else [])])}\n```\n'
         if arguments:
             yield from _table("argument", [(f"`{item.name.upper()}`", "", item.help) for item in arguments])
         for panel in dict.fromkeys(item.rich_help_panel for item in options):
@@ -190,7 +213,29 @@ def _table(head: str, rows: list[tuple[str, str, str | None]]) -> Iterator[str]:
 
 # -- docstrings --------------------------------------------------------------------------------------------------------
 
-_package: Any = None
+_packages: dict[str, Any] = {}
+
+
+def _package() -> Any:
+    """Return the package as griffe reads it from the source: nothing is imported."""
+    if not _packages:
+        _packages["selfguide"] = griffe.load("selfguide", search_paths=[ROOT / "src"], resolve_aliases=True)
+    return _packages["selfguide"]
+
+
+def _find(name: str) -> Any:
+    """Return an object of the package by its full name, or ``None``."""
+    try:
+        return _package() if name == "selfguide" else _package()[name.removeprefix("selfguide.")]
+    except KeyError:
+        return None
+
+
+def _undocumented_exports(documented: set[str]) -> set[str]:
+    """Return the public names that are not among those documented, under whatever path."""
+    known = {found.canonical_path for name in documented if (found := _find(name)) is not None}
+    names = {f"{name}.{item}" for name in PUBLIC for item in _find(name).exports or ()}
+    return {name for name in names if _find(name).canonical_path not in known}
 
 
 def undocumented(name: str) -> Iterator[str]:
@@ -199,13 +244,8 @@ def undocumented(name: str) -> Iterator[str]:
     Args:
         name: Full name of a module, class, function or attribute, as a page documents it.
     """
-    global _package
-    if _package is None:
-        _package = griffe.load("selfguide", search_paths=[ROOT / "src"], resolve_aliases=True)
-    try:
-        found = _package[name.removeprefix("selfguide").removeprefix(".")] if name != "selfguide" else _package
-    except KeyError:
-        yield f"{name} does not exist and so"
+    found = _find(name)
+    if found is None:  # mkdocstrings reports it
         return
     if not found.has_docstring:
         yield name
