@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from selfguide.calibration.frequencies import Vocabulary, continues_a_word
-from selfguide.calibration.statistics import LinearMap
+from selfguide.calibration.linear_maps import LinearMap
 from selfguide.calibration.token_statistics import TokenMeans, measure_tokens
 from selfguide.models.encoders import backbone, input_names, load_encoder
 from selfguide.models.layers import hidden_states, model_inputs

@@ -11,7 +11,7 @@ import pytest
 from scipy import stats
 
 import selfguide
-from selfguide.calibration.parted_statistics import STATISTICS_FILE
+from selfguide.calibration.text_statistics import STATISTICS_FILE
 from selfguide.calibration.weight_choice import WEIGHTS, best_weight, graded_pairs
 from selfguide.correlation import spearman
 from selfguide.errors import SelfguideError

@@ -21,7 +21,7 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import Dense, Normalize, StaticEmbedding, WordWeights
 
 import selfguide
-from selfguide.calibration.fused_modules import two_views
+from selfguide.calibration.two_views import two_views
 from selfguide.engine import backends, onnx_runner
 from selfguide.engine import bf16 as half
 from selfguide.engine.encode import encode, sentence_vectors, vector_chunks

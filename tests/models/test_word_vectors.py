@@ -243,7 +243,7 @@ def test_without_vectors_it_says_where_to_get_them(bert: Path) -> None:
         ({"keep": -1}, "keep must be"),
         ({"a": 0.0}, "a must be"),
         ({"remove": -1}, "remove must be"),
-        ({"frequencies": "web"}, "no frequencies"),
+        ({"frequencies": "web"}, "frequencies must be one of"),
     ):
         with pytest.raises(UsageError, match=words):
             registry.make("glove", wrong)

@@ -14,7 +14,7 @@ from sentence_transformers import SentenceTransformer
 
 import selfguide
 from selfguide.calibration import frequencies
-from selfguide.calibration.parted_statistics import STATISTICS_FILE
+from selfguide.calibration.text_statistics import STATISTICS_FILE
 from selfguide.calibration.token_statistics import TokenMeans
 from selfguide.errors import SelfguideError, UsageError
 from selfguide.runs.calibrate import calibrate

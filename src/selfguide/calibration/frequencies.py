@@ -1,16 +1,16 @@
-"""How often each token of a tokenizer occurs, and the weights that follow from it.
+"""Token frequencies, and the SIF weights that follow from them.
 
-A frequent token says little about what a sentence means. The weight of a token t with probability p(t) is
+A frequent token says little about the meaning of a sentence. The weight of a token t with probability p(t) is
 
     w(t) = a / (a + p(t))                    (SIF: Arora, Liang and Ma, ICLR 2017)
 
-so that "the" counts for little, a rare word for 1, and a token that was never seen for 1 too. Special tokens ([CLS], [SEP],
-padding, the unknown token) weigh 0.
+so that "the" counts for little, and a rare or unseen token for 1. Special tokens ([CLS], [SEP], padding, the unknown token)
+weigh 0.
 
-Probabilities come from one of three places:
+Probabilities have one of three sources:
 
-* ``table``: a list of 40,000 general English words with their counts, shipped with the package. Each word is split by the
-  tokenizer and its count added to its pieces;
+* ``table``: the counts of 40,000 general English words, shipped with the package. Each word is tokenised and its count added
+  to its pieces;
 * ``text``: the tokens of the user's own text;
 * ``both``: the text, with the table as a prior worth ``PRIOR_TOKENS`` tokens:  p = (n_text + m · p_table) / (N_text + m).
 
@@ -34,7 +34,8 @@ from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
 
-from selfguide.errors import SelfguideError, UsageError
+from selfguide.errors import SelfguideError
+from selfguide.options import OneOf, check
 
 if TYPE_CHECKING:
     from datasets import Dataset
@@ -49,63 +50,89 @@ SOURCES = ("table", "text", "both")
 PRIOR_TOKENS = 100_000.0
 TABLE = "english.tsv.xz"
 # A word keeps its inner apostrophe (don't), but a final 's is a word of its own; abbreviations (u.s.) and numbers (1,000)
-# stay whole; every mark is a word.
+# stay whole; every punctuation mark is a word.
 _WORD = re.compile(r"(?:[^\W\d_]\.){2,}|[^\W\d_]+(?:'(?!s\b)[^\W\d_]+)*|'s\b|\d+(?:[.,]\d+)*|[^\w\s]|_")
 
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """What the counting needs to know of a tokenizer: its tokens by number, which are special, and how it splits."""
+    """What counting needs of a tokenizer."""
 
     tokens: list[str]
+    """The tokens, by id."""
     special: frozenset[int]
+    """Ids of special tokens."""
     split: Callable[[list[str]], list[list[int]]]
+    """Tokenises texts into ids, without special tokens."""
 
     @cached_property
     def english(self) -> NDArray[np.float64]:
-        """p(t) by the English table; splitting its words takes a second, so it is done once."""
-        return _english_chances(self)
+        """p(t) by the English table; tokenising its words takes a second, so it is done once."""
+        return _english_probabilities(self)
 
     @classmethod
     def of_encoder(cls, encoder: SentenceTransformer) -> Vocabulary:
-        """The vocabulary of an encoder that starts with a Transformer."""
+        """Return the vocabulary of an encoder that starts with a Transformer."""
         tokenizer: Any = encoder.tokenizer
 
         def split(texts: list[str]) -> list[list[int]]:
-            # verbose=False: nothing is fed to the model, so there is no need to warn of long sentences.
+            # verbose=False: the ids do not go through the model, so long sentences need no warning.
             ids_only = {"return_attention_mask": False, "return_token_type_ids": False, "verbose": False}
             return list(tokenizer(texts, add_special_tokens=False, **ids_only)["input_ids"])
 
-        return cls(_by_number(tokenizer.get_vocab()), frozenset(tokenizer.all_special_ids), split)
+        return cls(_by_id(tokenizer.get_vocab()), frozenset(tokenizer.all_special_ids), split)
 
     @classmethod
     def of_tokenizer(cls, tokenizer: Tokenizer, special: Iterable[int] = ()) -> Vocabulary:
-        """The vocabulary of a bare tokenizer of the ``tokenizers`` library."""
+        """Return the vocabulary of a tokenizer of the ``tokenizers`` library.
+
+        Args:
+            tokenizer: The tokenizer.
+            special: Ids of its special tokens.
+        """
 
         def split(texts: list[str]) -> list[list[int]]:
             return [encoding.ids for encoding in tokenizer.encode_batch(texts, add_special_tokens=False)]
 
-        return cls(_by_number(tokenizer.get_vocab()), frozenset(special), split)
+        return cls(_by_id(tokenizer.get_vocab()), frozenset(special), split)
 
 
 def sif_weights(
     vocabulary: Vocabulary, text: Dataset, source: str, a: float, reporter: Reporter | None = None
 ) -> NDArray[np.float64]:
-    """The weight of every token of a vocabulary, by its number: a / (a + p), 0 for special tokens."""
+    """Return the SIF weight of every token of a vocabulary.
+
+    Args:
+        vocabulary: The vocabulary.
+        text: The user's text.
+        source: Where frequencies come from, one of ``SOURCES``.
+        a: a of the formula.
+        reporter: Warned where the English table does not fit the text.
+
+    Returns:
+        The weights, by token id; 0 for special tokens.
+    """
     return weights_of(vocabulary, probabilities(vocabulary, text, source, reporter), a)
 
 
-def weights_of(vocabulary: Vocabulary, chances: NDArray[np.float64], a: float) -> NDArray[np.float64]:
-    """The weights that follow from the tokens' probabilities."""
-    weights = a / (a + chances)
+def weights_of(vocabulary: Vocabulary, probabilities: NDArray[np.float64], a: float) -> NDArray[np.float64]:
+    """Return the SIF weights that follow from token probabilities; 0 for special tokens."""
+    weights = a / (a + probabilities)
     weights[list(vocabulary.special)] = 0.0
     return weights
 
 
 def continues_a_word(vocabulary: Vocabulary) -> NDArray[np.bool_]:
-    """Which tokens go on with a word that another has begun, by the marks that tokenizers use.
+    """Return which tokens continue a word, by the prefixes that tokenizers use.
 
-    WordPiece marks what goes on (##), SentencePiece and byte-level BPE what begins (▁, Ġ). Without marks none does.
+    WordPiece marks continuations (##), SentencePiece and byte-level BPE mark beginnings (▁, Ġ). Without such prefixes no
+    token counts as a continuation.
+
+    Args:
+        vocabulary: The vocabulary.
+
+    Returns:
+        A mask, by token id.
     """
     tokens = vocabulary.tokens
     for mark, marks_beginnings in (("##", False), ("▁", True), ("Ġ", True)):
@@ -116,15 +143,25 @@ def continues_a_word(vocabulary: Vocabulary) -> NDArray[np.bool_]:
 
 
 def piece_weights(vocabulary: Vocabulary, weight: float) -> NDArray[np.float64]:
-    """What each token counts for its place in a word: ``weight`` if it goes on with one, else 1."""
+    """Return a factor for each token: ``weight`` where it continues a word, else 1."""
     return np.where(continues_a_word(vocabulary), weight, 1.0)
 
 
 def probabilities(
     vocabulary: Vocabulary, text: Dataset, source: str, reporter: Reporter | None = None
 ) -> NDArray[np.float64]:
-    """p(t) of every token by its number, from the ``table``, the ``text`` or ``both``."""
-    check_source(source)
+    """Return the probability of every token.
+
+    Args:
+        vocabulary: The vocabulary.
+        text: The user's text.
+        source: ``table``, ``text`` or ``both``.
+        reporter: Warned where the English table does not fit the text.
+
+    Returns:
+        The probabilities, by token id.
+    """
+    check("frequencies", source, OneOf(*SOURCES))
     if source == "table":
         return table_probabilities(vocabulary, text, reporter)
     counts = text_counts(vocabulary, text)
@@ -134,14 +171,17 @@ def probabilities(
     return (counts + PRIOR_TOKENS * prior) / (counts.sum() + PRIOR_TOKENS)
 
 
-def check_source(source: str) -> None:
-    """Refuse a source of frequencies that there is not."""
-    if source not in SOURCES:
-        raise UsageError(f"There are no frequencies {source!r}; choose one of {', '.join(SOURCES)}.")
-
-
 def text_counts(vocabulary: Vocabulary, text: Dataset, batch: int = 4096) -> NDArray[np.float64]:
-    """How often each token occurs in a text, read in batches; special tokens are not counted."""
+    """Count the tokens of a text; special tokens are not counted.
+
+    Args:
+        vocabulary: The vocabulary.
+        text: A dataset with a column ``sentence``.
+        batch: Sentences tokenised at a time.
+
+    Returns:
+        The counts, by token id.
+    """
     counts = np.zeros(len(vocabulary.tokens))
     for rows in text.iter(batch_size=batch):
         pieces = vocabulary.split(list(rows["sentence"]))
@@ -153,40 +193,53 @@ def text_counts(vocabulary: Vocabulary, text: Dataset, batch: int = 4096) -> NDA
 def table_probabilities(
     vocabulary: Vocabulary, text: Dataset | None = None, reporter: Reporter | None = None
 ) -> NDArray[np.float64]:
-    """p(t) by the English table. With a text and a reporter, warns where the table does not fit the text."""
+    """Return token probabilities by the English table.
+
+    Args:
+        vocabulary: The vocabulary.
+        text: With a reporter, checked against the table.
+        reporter: Warned where the table does not fit the text.
+
+    Returns:
+        The probabilities, by token id.
+    """
     if text is not None and reporter is not None:
-        _check_fit(vocabulary, text, vocabulary.english, reporter)
+        _check_fit(vocabulary, text, reporter)
     return vocabulary.english.copy()
 
 
-def _english_chances(vocabulary: Vocabulary) -> NDArray[np.float64]:
+def _english_probabilities(vocabulary: Vocabulary) -> NDArray[np.float64]:
     words, total = english_table()
     names, occurrences = list(words), list(words.values())
     splits = [vocabulary.split([shape(word) for word in names]) for shape in _shapes(vocabulary, names[:500])]
     pieces: list[int] = []
     weights: list[int] = []
     for count, same in zip(occurrences, zip(*splits, strict=True), strict=True):
-        for ids in dict.fromkeys(map(tuple, same)):  # each way the word is split, once
+        for ids in dict.fromkeys(map(tuple, same)):  # each tokenisation of the word, once
             pieces += ids
             weights += [count] * len(ids)
     counts = np.bincount(pieces, weights=weights, minlength=len(vocabulary.tokens)).astype(np.float64)
-    # Probabilities are of tokens, as those of a text are, so the total is in pieces too (of the first shape alone).
+    # As in a text, probabilities are per token, not per word, so the total is in pieces too (of the first shape only).
     tokens = total * sum(map(operator.mul, occurrences, map(len, splits[0]))) / sum(occurrences)
     counts[list(vocabulary.special)] = 0.0
     return counts / tokens
 
 
 def word_weights(vocabulary: Vocabulary, weights: NDArray[np.float64]) -> WordWeights:
-    """The weights as a stock module, to stand between the token vectors and a mean pooling."""
+    """Return token weights as a stock module, to go between a Transformer and a mean pooling."""
     from sentence_transformers.sentence_transformer.modules import WordWeights
 
-    # Every token is listed, so that the module's fall-back (a lower-cased namesake's weight) never applies.
+    # Every token is listed, so that the module's fallback (the weight of the lower-cased token) never applies.
     return WordWeights(vocabulary.tokens, dict(zip(vocabulary.tokens, weights.tolist(), strict=True)))
 
 
 @lru_cache(maxsize=1)
 def english_table() -> tuple[dict[str, int], int]:
-    """The shipped table: word → count, most frequent first, and the number of words it was counted in."""
+    """Return the shipped table: word → count, most frequent first, and the number of words counted in all.
+
+    Raises:
+        SelfguideError: The table is missing from the installation.
+    """
     place = resources.files("selfguide") / "resources" / "frequencies" / TABLE
     if not place.is_file():
         raise SelfguideError(
@@ -205,7 +258,7 @@ def parse_table(text: str) -> tuple[dict[str, int], int]:
 
 
 def count_words(lines: Iterable[str]) -> Counter[str]:
-    """Count lower-cased words and marks."""
+    """Count lower-cased words and punctuation marks."""
     counts: Counter[str] = Counter()
     for line in lines:
         counts.update(_WORD.findall(line.lower()))
@@ -213,7 +266,16 @@ def count_words(lines: Iterable[str]) -> Counter[str]:
 
 
 def make_table(files: Sequence[Path], output: Path, size: int = 40_000) -> int:
-    """Count the words of text files (plain, .gz or .xz) and write the most frequent ones; returns the total counted."""
+    """Count the words of text files and write a table of the most frequent ones.
+
+    Args:
+        files: Text files, plain, ``.gz`` or ``.xz``.
+        output: The table to write (``.tsv.xz``).
+        size: Number of words to keep.
+
+    Returns:
+        The number of words counted.
+    """
     counts = count_words(_lines(files))
     total = sum(counts.values())
     # Equal counts in alphabetical order: the same text always gives the same file.
@@ -235,20 +297,20 @@ def main(arguments: Sequence[str] | None = None) -> None:
     print(f"{total:,} words counted; the table is {given.out} ({given.out.stat().st_size:,} bytes).")
 
 
-def _check_fit(vocabulary: Vocabulary, text: Dataset, chances: NDArray[np.float64], reporter: Reporter) -> None:
+def _check_fit(vocabulary: Vocabulary, text: Dataset, reporter: Reporter) -> None:
     step = max(1, len(text) // 500)
     sample = [text[index]["sentence"] for index in range(0, len(text), step)]
     tokens = [token for ids in vocabulary.split(sample) for token in ids if token not in vocabulary.special]
-    unseen = sum(1 for token in tokens if chances[token] == 0)
+    unseen = sum(1 for token in tokens if vocabulary.english[token] == 0)
     if tokens and unseen > 0.3 * len(tokens):
         reporter.warn(
             f"{100 * unseen / len(tokens):.0f} % of this text's tokens are not in the table of English frequencies; "
-            "if the text is not English, say --frequencies text."
+            "if the text is not English, use --frequencies text."
         )
 
 
-def _by_number(vocabulary: dict[str, int]) -> list[str]:
-    """Tokens by number; numbers without a token (some vocabularies have gaps) get a name that no token has."""
+def _by_id(vocabulary: dict[str, int]) -> list[str]:
+    """Return the tokens by id; ids without a token (some vocabularies have gaps) get a unique placeholder."""
     tokens = [f"<no token {number}>" for number in range(max(vocabulary.values()) + 1)]
     for token, number in vocabulary.items():
         tokens[number] = token
@@ -256,10 +318,10 @@ def _by_number(vocabulary: dict[str, int]) -> list[str]:
 
 
 def _shapes(vocabulary: Vocabulary, words: list[str]) -> list[Callable[[str], str]]:
-    """The shapes of a word in running text that this tokenizer tells apart, tried on a few words.
+    """Return the forms of a word in running text that this tokenizer distinguishes, found by trying a few words.
 
-    After a space or not, at the head of a sentence or not: for some tokenizers these are all different tokens. Each gets the
-    word's frequency, since the weight is the word's, whatever its shape.
+    After a space or not, capitalised or not: for some tokenizers these are all different tokens. Each gets the word's
+    frequency, since the weight belongs to the word, whatever its form.
     """
     every: list[Callable[[str], str]] = [
         lambda word: f" {word}",
@@ -268,13 +330,13 @@ def _shapes(vocabulary: Vocabulary, words: list[str]) -> list[Callable[[str], st
         lambda word: f" {word.capitalize()}",
     ]
     splits: list[list[list[int]]] = []
-    told_apart = []
+    distinct = []
     for shape in every:
         split = vocabulary.split([shape(word) for word in words])
         if split not in splits:
             splits.append(split)
-            told_apart.append(shape)
-    return told_apart
+            distinct.append(shape)
+    return distinct
 
 
 def _lines(files: Iterable[Path]) -> Iterator[str]:

@@ -1,10 +1,10 @@
-"""How much each of two parts should count, by graded pairs.
+"""Choose the weights of two parts of an embedding by graded pairs.
 
-The cosine of joined vectors [√w a ; √(1 − w) b] needs three products of each part and pair:
+The cosine of joined embeddings [√w a ; √(1 − w) b] needs three products of each part and pair:
 
     cos_w(i, j) = (w a_i·a_j + (1 − w) b_i·b_j) / √((w ‖a_i‖² + (1 − w) ‖b_i‖²) (w ‖a_j‖² + (1 − w) ‖b_j‖²))
 
-so that every weight is tried on vectors that are computed once.
+so every weight is tried on embeddings that are computed once.
 """
 
 from __future__ import annotations
@@ -20,13 +20,20 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 WEIGHTS = tuple(round(0.05 * step, 2) for step in range(1, 20))
-"""Neither part is left out altogether: how long a vector is should not depend on the dev pairs."""
+"""Without 0 and 1: the embedding dimension should not depend on the dev pairs."""
 
 Pairs = tuple[Sequence[str], Sequence[str], "NDArray[np.float64]"]
 
 
 def graded_pairs(evaluator: Any) -> Pairs | None:
-    """First sentences, second sentences and grades of an evaluator of similarities; None of any other."""
+    """Return the graded pairs of an evaluator.
+
+    Args:
+        evaluator: A sentence-transformers evaluator, or ``None``.
+
+    Returns:
+        First sentences, second sentences and grades; ``None`` where the evaluator has no such pairs.
+    """
     found = [getattr(evaluator, name, None) for name in ("sentences1", "sentences2", "scores")]
     if any(part is None or isinstance(part, str) for part in found):
         return None
@@ -40,14 +47,18 @@ def best_weight(
     grades: NDArray[np.float64],
     usual: float,
 ) -> float:
-    """The weight of the first of two parts, each given for both sides of the pairs, that orders the pairs best.
+    """Return the weight of the first part with the best Spearman correlation.
 
-    Spearman's correlation decides; of equals, the one that is nearest to ``usual``.
+    Args:
+        first: The first part of both sides of the pairs.
+        second: The second part of both sides.
+        grades: The pairs' grades.
+        usual: Preferred among equals (the nearest), and returned where grades are all the same.
     """
     parts = [_products(*sides) for sides in (first, second)]
     scores = {weight: spearman(grades, _cosines(parts, weight)) for weight in WEIGHTS}
     known = {weight: score for weight, score in scores.items() if np.isfinite(score)}
-    if not known:  # grades that are all the same choose nothing
+    if not known:
         return usual
     return max(known, key=lambda weight: (round(known[weight], 6), -abs(weight - usual)))
 

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from selfguide.calibration.parted_statistics import STATISTICS_FILE, TextStatistics
+from selfguide.calibration.text_statistics import STATISTICS_FILE, TextStatistics
 from selfguide.data import Sentences, TextOptions, open_text
 from selfguide.errors import SelfguideError, UsageError
 from selfguide.files import replace_folder
@@ -25,7 +25,7 @@ from selfguide.progress import Reporter
 from selfguide.training.configuration import RUN_FILE
 
 if TYPE_CHECKING:
-    from selfguide.calibration.statistics import LinearMap
+    from selfguide.calibration.linear_maps import LinearMap
 
 
 def calibrate(

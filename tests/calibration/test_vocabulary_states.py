@@ -13,10 +13,10 @@ from numpy.typing import NDArray
 from sentence_transformers import SentenceTransformer
 
 import selfguide
-from selfguide.calibration import frequencies, general_tokens
+from selfguide.calibration import frequencies, vocabulary_states
 from selfguide.calibration.frequencies import Vocabulary
-from selfguide.calibration.general_tokens import GeneralTokens
-from selfguide.calibration.statistics import LinearMap
+from selfguide.calibration.linear_maps import LinearMap
+from selfguide.calibration.vocabulary_states import VocabularyStates
 from selfguide.models.encoders import backbone, input_names, load_encoder
 from selfguide.models.layers import hidden_states, model_inputs
 from toys import FAMILIES, toy_sentences
@@ -59,7 +59,7 @@ def test_lengths_are_those_of_one_token_at_a_time(tiny: Callable[[str], Path], f
     width = int(backbone(encoder).config.hidden_size)
     draw = np.random.default_rng(1)
     spread = LinearMap(draw.normal(size=(width - 1, width)), draw.normal(size=width - 1))
-    found = GeneralTokens(encoder, vocabulary).lengths(spread)
+    found = VocabularyStates(encoder, vocabulary).lengths(spread)
     expected = np.ones(len(vocabulary.tokens))
     for token, rows in _one_by_one(encoder).items():
         expected[token] = np.linalg.norm(spread.weight @ rows.mean(axis=0) + spread.bias)
@@ -68,11 +68,11 @@ def test_lengths_are_those_of_one_token_at_a_time(tiny: Callable[[str], Path], f
 
 def test_the_prior_is_that_of_a_text_with_the_tables_frequencies(bert: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every token as often as the table says, at four places: the moments of such a list of vectors."""
-    monkeypatch.setattr(general_tokens, "_ROWS", 2)  # several readings, the last of them filled up
+    monkeypatch.setattr(vocabulary_states, "_ROWS", 2)  # several readings, the last of them filled up
     encoder = load_encoder(bert, device="cpu")
     vocabulary = Vocabulary.of_encoder(encoder)
     chances = frequencies.table_probabilities(vocabulary)
-    prior = GeneralTokens(encoder, vocabulary).prior
+    prior = VocabularyStates(encoder, vocabulary).prior
     listed = [token for token in range(len(chances)) if chances[token] > 0]
     assert 10 < len(listed) < len(chances)
     every = _one_by_one_of(encoder, listed)
@@ -124,11 +124,11 @@ def test_of_a_small_text_the_view_is_nearer_to_that_of_all_text(bert: Path) -> N
 def test_a_layer_that_needs_a_text_has_no_prior(bert: Path) -> None:
     encoder = load_encoder(bert, device="cpu")
     vocabulary = Vocabulary.of_encoder(encoder)
-    assert general_tokens.general_tokens(encoder, vocabulary, 1) is None
-    assert general_tokens.general_tokens(encoder, vocabulary, 0) is not None
+    assert vocabulary_states.vocabulary_states(encoder, vocabulary, 1) is None
+    assert vocabulary_states.vocabulary_states(encoder, vocabulary, 0) is not None
 
 
 def test_a_vocabulary_without_a_word_of_the_table(bert: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(general_tokens, "table_probabilities", lambda vocabulary: np.zeros(len(vocabulary.tokens)))
+    monkeypatch.setattr(vocabulary_states, "table_probabilities", lambda vocabulary: np.zeros(len(vocabulary.tokens)))
     encoder = load_encoder(bert, device="cpu")
-    assert GeneralTokens(encoder, Vocabulary.of_encoder(encoder)).prior.count == 0
+    assert VocabularyStates(encoder, Vocabulary.of_encoder(encoder)).prior.count == 0
