@@ -64,16 +64,20 @@ def chain(words: str) -> list[str]:
 
 def _longest_name(parts: list[str]) -> int:
     for reach in range(len(parts), 0, -1):
-        if ":" not in "".join(parts[: reach - 1]) and _starts_with_method("+".join(parts[:reach])):
+        if ":" not in "".join(parts[: reach - 1]) and _is_method(_OPTION.split("+".join(parts[:reach]))[0]):
             return reach
     return 0
 
 
 def _starts_with_method(words: str) -> bool:
-    """Return whether the words up to the first option are a method's name or ``package.module:Class``."""
+    """Return whether a row or a chain starts with a method."""
     name = _OPTION.split(words)[0]
-    known = names()
-    return name.partition(":")[0] in known or re.split(r"[:+]", name)[0] in known or registry.is_path(name)
+    return _is_method(name) or re.split(r"[:+]", name)[0] in names()
+
+
+def _is_method(name: str) -> bool:
+    """Return whether words without options are a method's name or ``package.module:Class``."""
+    return name.partition(":")[0] in names() or registry.is_path(name)
 
 
 def named_stage(words: str) -> tuple[str, dict[str, str]]:
