@@ -23,8 +23,8 @@ docs: $(STAMP)
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build
 
 bench: $(STAMP)
-	$(BIN)/python -m experiments.training_speed --short
-	$(BIN)/python -m experiments.encoding_speed --encoders mini --rounds 3 --out experiments/results/encoding-speed-short.json
+	$(BIN)/python -m experiments.speed.training --short
+	$(BIN)/python -m experiments.speed.encoding --encoders mini --rounds 3 --out experiments/results/encoding-speed-short.json
 
 format: $(STAMP)
 	$(BIN)/ruff check --fix .

@@ -1,9 +1,9 @@
-"""Do the embedded demonstration pairs rank encoders as STS-B does?
+"""Check that the embedded demonstration pairs rank encoders as STS-B does.
 
     SELFGUIDE_DATA=folder python -m experiments.demo_pairs [--also all-MiniLM-L6-v2=FOLDER]
 
-Scores poolings of the embedded encoder, whitening, SG-OPT and SimCSE (all fitted on the embedded sentences, checkpoints by the
-pairs' dev half) and any further encoder on both sets (Spearman × 100 of cosine), and reports the rank correlation of the two
+Scores poolings of the embedded encoder, whitening, SG-OPT and SimCSE (fitted on the embedded sentences, checkpoints chosen by
+the pairs' dev half) and further encoders on both sets (Spearman × 100 of cosine), and reports the rank correlation of the two
 columns.
 """
 
@@ -16,7 +16,7 @@ from typing import Any
 
 from scipy.stats import spearmanr
 
-from experiments.results import RESULTS, folder_hash, provenance, write
+from experiments.provenance import RESULTS, command_parser, folder_hash, provenance, write
 from selfguide import train
 from selfguide.data.pairs import Pairs, read_pairs
 from selfguide.data.resources import demo_file, demo_pairs, demo_sentences, mini_folder
@@ -25,6 +25,7 @@ from selfguide.models.encoders import load_encoder
 
 
 def main() -> None:
+    """Score every encoder on both sets, and write the results file."""
     arguments = _arguments()
     sets = {"demo": demo_pairs("test"), "stsb": read_pairs(Path(arguments.data) / "sts" / "stsb" / "test.tsv")}
     rows: dict[str, dict[str, float]] = {}
@@ -39,7 +40,7 @@ def main() -> None:
     )
     print(f"rank correlation over {len(rows)} encoders: {agreement:.3f}")
     content = {
-        **provenance("SELFGUIDE_DATA=... python -m experiments.demo_pairs --also all-MiniLM-L6-v2=FOLDER"),
+        **provenance(),
         "encoder": {"name": "mini", "weights": folder_hash(mini_folder())},
         "protocol": "Spearman x 100 of cosine; demo pairs (test half, 440) and STS-B test (1,379), text as released; one seed",
         "rows": rows,
@@ -68,8 +69,8 @@ def _score(first: Any, second: Any, pairs: Pairs) -> float:
 
 
 def _arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0] if __doc__ else "")
-    parser.add_argument("--data", default=os.environ.get("SELFGUIDE_DATA"))
+    parser = command_parser(__doc__)
+    parser.add_argument("--data", default=os.environ.get("SELFGUIDE_DATA"), help="folder with sts/")
     parser.add_argument("--also", nargs="*", default=[], metavar="NAME=FOLDER", help="further encoders")
     arguments = parser.parse_args()
     if not arguments.data or not (Path(arguments.data) / "sts").is_dir():

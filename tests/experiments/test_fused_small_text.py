@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 import selfguide
-from experiments import fused_small_text as small
-from experiments.fused_parts import GradedSets
+from experiments.fused import small_text as small
+from experiments.fused.parts import GradedSets
 from selfguide.data.resources import demo_sentences
 from selfguide.evaluation.evaluate import load_tasks
 from selfguide.evaluation.protocol import Protocol
@@ -55,4 +55,4 @@ def test_few_sentences_are_said_to_be_few(tmp_path: Path, whiten: str, count: in
     settings = {"tune": "none", "whiten": whiten, "quiet": True, "report": False}
     selfguide.train("mini", demo_sentences()[:count], "fused", output=output, **settings)
     warnings = json.loads((output / "run.json").read_text())["warnings"]
-    assert any(f"{count:,} sentences are few for vectors of 384 numbers" in warning for warning in warnings)
+    assert any(f"{count:,} sentences are few for an embedding dimension of 384" in warning for warning in warnings)

@@ -15,7 +15,6 @@ from sentence_transformers import SentenceTransformer
 from torch import Tensor, nn
 
 import selfguide
-from experiments.speed.plain_loop import PlainSelfGuidance
 from resuming import assert_resumes_exactly
 from selfguide.engine.cache import VIEWS, cache_folder
 from selfguide.engine.cuda_graphs import GraphedSteps
@@ -197,25 +196,6 @@ def test_a_step_that_cannot_be_recorded_runs_as_ever_and_is_told_once(
     assert "costs speed alone" in notes[0]
     assert steps.given_up
     assert len(steps) == 0
-
-
-def test_the_whole_fast_step_equals_the_plain_loop_of_the_benchmarks(bert: Path, tmp_path: Path) -> None:
-    """All at once: pre-tokenised text, cached views, packing, [CLS] only, one matrix product, stay-close in the cache."""
-    loss = _loss(bert, keep_views="yes")
-    model: Any = loss.model
-    plain = PlainSelfGuidance(load_encoder(bert, pooling="cls"), temperature=0.05, head_size=16).train()
-    plain.head.load_state_dict(loss.head.state_dict())
-    plain.student.load_state_dict(backbone(model).state_dict())
-    _no_dropout(plain)
-    fast, _ = _run(loss, _preparation(model, tmp_path))
-    slow = plain(SENTENCES)
-    slow.backward()
-    torch.testing.assert_close(fast.detach(), slow.detach(), **FP32)
-    ours = _gradients(backbone(model)) | {f"head.{name}": value for name, value in _gradients(loss.head).items()}
-    theirs = _gradients(plain.student) | {f"head.{name}": value for name, value in _gradients(plain.head).items()}
-    assert set(theirs) - set(ours) <= {"pooler.dense.weight", "pooler.dense.bias"}
-    for name, gradient in ours.items():
-        torch.testing.assert_close(gradient, theirs[name], **GRADIENT)
 
 
 # Stay-close

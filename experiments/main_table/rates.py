@@ -1,0 +1,128 @@
+"""Choose learning rates (and what goes with them) for the embedded encoder by STS-B dev, one seed each.
+
+    python -m experiments.main_table.rates --jobs 14 --minutes 4 --archive rates.tar.xz
+
+Runs every setting of ``rows.GRID`` with seed 1 and scores STS-B dev. Writes, in the output folder, the comparison itself,
+``rates.json`` (each setting's dev score, the best of each method) and ``settings.txt``, which takes the place of the one
+beside this file. Test sets are not looked at.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from experiments.main_table import launch
+from experiments.main_table.rows import GRID, SETTINGS_FILE, STOPPING, Choice, read_settings
+from experiments.main_table.run import few_pairs
+from experiments.provenance import write
+
+# A stage of another method that is trained in the same way takes the rate that was found for it.
+FOLLOWING = {
+    "consert-sup-unsup.learning_rate": "consert.learning_rate",
+    "consert-sup-unsup.epochs": "consert.epochs",
+    "consert-sup-unsup.nli_learning_rate": "consert-joint.learning_rate",
+    "consert-joint-unsup.learning_rate": "consert.learning_rate",
+    "consert-joint-unsup.epochs": "consert.epochs",
+    "consert-joint-unsup.nli_learning_rate": "consert-joint.learning_rate",
+}
+
+
+def main() -> int:
+    arguments = _arguments()
+    inputs = launch.unpacked(Path(arguments.inputs))
+    output = Path(arguments.output).resolve()
+    until = time.monotonic() + 60 * arguments.minutes if arguments.minutes else None
+    launch.hear_ctrl_c()
+    with launch.shared_gpu(arguments.mps):
+        code = launch.compare(_words(arguments, output), inputs, until)
+    if not (output / "cells").is_dir():
+        return code
+    launch.compare(["--from", str(output)], inputs, None)
+    comparison = json.loads((output / "comparison.json").read_text(encoding="utf-8"))
+    found = chosen(comparison)
+    write(output / "rates.json", {"date": comparison["date"], "devices": comparison["devices"], **found})
+    lines = settings_lines(found["best"], read_settings(SETTINGS_FILE))
+    (output / "settings.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    print("\n".join(lines))
+    if arguments.archive:
+        launch.pack_results(output, Path(arguments.archive).resolve())
+    return code
+
+
+def grid_specs() -> list[str]:
+    """Every setting of the grid as a row of its own."""
+    return [
+        f"{_label(choice, place)}={':'.join(filter(None, [choice.method, choice.source, *tried]))}"
+        for choice in GRID
+        for place, tried in enumerate(choice.tried)
+    ]
+
+
+def chosen(comparison: dict[str, Any]) -> dict[str, Any]:
+    """The dev score of every setting, and the best setting of each method that has any."""
+    scores: dict[str, dict[str, float]] = {}
+    best: dict[str, list[str]] = {}
+    for choice in GRID:
+        of_method: dict[str, float] = {}
+        for place, tried in enumerate(choice.tried):
+            row = comparison["rows"].get(_label(choice, place))
+            if row and row["dev"]:
+                of_method[" ".join(tried)] = row["dev"]["mean"]
+        if of_method:
+            scores[choice.method] = of_method
+            best[choice.method] = max(of_method, key=lambda words: of_method[words]).split()
+    return {"seed": 1, "chosen by": "STS-B dev", "dev": scores, "best": best}
+
+
+def settings_lines(best: dict[str, list[str]], former: list[str]) -> list[str]:
+    """A settings file: what was chosen, what follows from it, and the former lines about anything else."""
+    values = dict(line.split("=", 1) for line in former)
+    for method, words in best.items():
+        tried = {name for choice in GRID if choice.method == method for each in choice.tried for name in _names(each)}
+        values = {key: value for key, value in values.items() if key not in {f"{method}.{name}" for name in tried}}
+        values |= {f"{method}.{name}": value for name, value in (word.split("=", 1) for word in words)}
+    values |= {follower: values[leader] for follower, leader in FOLLOWING.items() if leader in values}
+    head = "# Settings of the main table that differ from a method's own defaults; written by experiments.main_table.rates."
+    return [head, *(f"{key}={value}" for key, value in sorted(values.items()))]
+
+
+def _names(words: tuple[str, ...]) -> list[str]:
+    return [word.split("=", 1)[0] for word in words]
+
+
+def _label(choice: Choice, place: int) -> str:
+    return f"{choice.method}@{place + 1}"
+
+
+def _words(arguments: argparse.Namespace, output: Path) -> list[str]:
+    words = ["data:stsb", "--methods", ",".join(grid_specs()), "--seeds", "1"]
+    if arguments.rehearse:
+        pairs = str(few_pairs(launch.unpacked(Path(arguments.inputs)), output))
+        words += ["--pairs", pairs, "--dev", pairs, "--limit", "120", "--set", "max_steps=2", "--set", "dev_every=2"]
+    else:
+        words += ["--tasks", "stsb-dev", "--dev", "stsb-dev"]
+    words += ["--encoder", arguments.encoder, "--bootstrap", "0", "--batch-size", "256", "--offline"]
+    words += ["--set", STOPPING]
+    return [*words, "--jobs", str(arguments.jobs), "--output", str(output)]
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description="Choose learning rates by STS-B dev.")
+    parser.add_argument("--inputs", default=".device-table", help="folder or archive that `prepare` made")
+    parser.add_argument("--output", default=".device-results/rates")
+    parser.add_argument("--encoder", default="mini")
+    parser.add_argument("--jobs", type=int, default=14)
+    parser.add_argument("--minutes", type=float, default=0, help="stop after so many; 0: when all is done")
+    parser.add_argument("--archive", help="pack cells and tables into this file at the end")
+    parser.add_argument("--no-mps", dest="mps", action="store_false", help="leave the multi-process service alone")
+    parser.add_argument("--rehearse", action="store_true", help="two steps, 120 sentences, 40 pairs")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,125 @@
+"""The studies at full size on the embedded encoder: 3 seeds, STS-B's sentences, the seven STS sets; resumable.
+
+    python -m experiments.studies --jobs 14 --minutes 9 --archive studies.tar.xz    # again to go on
+    python -m experiments.studies --together 3 --jobs 15                            # three studies side by side
+    python -m experiments.studies layers geometry
+    python -m experiments.studies --rehearse                                        # all in miniature, on a CPU
+
+The inputs are those of the main table (``python -m experiments.main_table.prepare``), and so are the learning rates and the
+stopping rule (``experiments/main_table/settings.txt``). ``--archive`` packs results, tables, figures and cells; unpacked into
+the output folder, they are what a later call continues from.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tarfile
+import time
+from concurrent.futures import ThreadPoolExecutor
+from itertools import repeat
+from pathlib import Path
+from threading import Lock
+
+from experiments.main_table import launch
+from experiments.main_table.rows import SETTINGS_FILE, STOPPING, read_settings
+
+# Of each study, in the order in which they are run: the methods whose rates are not their defaults, and what is its own.
+STUDIES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
+    "ablation": ((), ()),
+    "layers": ((), ()),
+    "geometry": (("simcse",), ()),
+    "low-resource": (("simcse",), ("max_steps=400", "patience=0")),
+    "temperature": (("simcse",), ("methods=sg-opt,simcse",)),
+    "augmentations": (("consert",), ()),
+    "batch-size": (("simcse", "consert"), ("batch_sizes=8,16,32,64,128,256",)),
+    "domains": (("simcse",), ("methods=sg-opt,simcse,fused",)),
+    "frequent-tokens": (("simcse", "consert"), ()),
+    "efficiency": ((), ("methods=mean,wk,flow,sg-opt", "passes=1")),
+    "finetune": ((), ()),
+}
+# Enough to see that everything runs.
+_REHEARSAL = ("--limit", "120", "--seeds", "1", "--tasks", "demo", "--dev", "demo-dev", "--set", "max_steps=2")
+# What is found, and what a later call needs to go on: cells and measurements, without encoders.
+_PACKED = ("study.json", "study.md", "figures/*", "measurements/*.json", "grids/*/cells/*.json")
+
+
+# Times are measured, so nothing else may run.
+ALONE = ("efficiency",)
+# Sentences, where fewer than all tell as much: each of thirty measurements passes over them.
+LIMITS = {"efficiency": 2000}
+
+
+def main() -> int:
+    arguments = _arguments()
+    inputs, output = launch.unpacked(Path(arguments.inputs)), Path(arguments.output).resolve()
+    until = time.monotonic() + 60 * arguments.minutes if arguments.minutes else None
+    names = arguments.names or list(STUDIES)
+    alone = [name for name in names if name in ALONE]
+    others = [name for name in names if name not in ALONE]
+    packing = Lock()
+
+    def run(name: str, jobs: int) -> int:
+        if until is not None and time.monotonic() > until:
+            print(f"no time left for {name}", flush=True)
+            return 0
+        words = [name, "--full", "--output", str(output / name), "--jobs", str(jobs)]
+        for setting in settings_of(name):
+            words += ["--set", setting]
+        words += ["--limit", str(LIMITS[name])] if name in LIMITS else []
+        words += _REHEARSAL if arguments.rehearse else ()
+        code = launch.command("study", words, inputs, until)
+        if arguments.archive:
+            with packing:  # after each study: what is stopped from outside has the finished ones packed
+                pack(output, Path(arguments.archive).resolve())
+        return code
+
+    launch.hear_ctrl_c()
+    with launch.shared_gpu(arguments.mps) as shared:
+        print(f"the GPU's multi-process service: {'on' if shared else 'off'}", flush=True)
+        with ThreadPoolExecutor(arguments.together) as pool:
+            codes = list(pool.map(run, others, repeat(max(1, arguments.jobs // arguments.together))))
+        codes += [run(name, arguments.jobs) for name in alone]
+    return max(codes)
+
+
+def settings_of(name: str) -> list[str]:
+    """What a study is told to ``--set``."""
+    methods, own = STUDIES[name]
+    chosen = [line for line in read_settings(SETTINGS_FILE) if line.partition(".")[0] in methods]
+    return [STOPPING, *chosen, *own]
+
+
+def pack(folder: Path, archive: Path) -> None:
+    """Results, tables and figures of every study as one file, with the cells of those that are not finished."""
+    archive.parent.mkdir(parents=True, exist_ok=True)
+    partial = archive.with_name(f"{archive.name}.partial")
+    with tarfile.open(partial, "w:xz") as packed:
+        for study in sorted(folder.iterdir()):
+            for pattern in _PACKED:
+                for file in sorted(study.glob(pattern)):
+                    packed.add(file, arcname=str(file.relative_to(folder)))
+    partial.replace(archive)
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description="Run the studies at full size.")
+    parser.add_argument("names", nargs="*", help=f"which of {', '.join(STUDIES)}; empty: all")
+    parser.add_argument(
+        "--inputs", default=".device-table", help="folder or archive that `experiments.main_table.prepare` made"
+    )
+    parser.add_argument("--output", default=".device-results/studies")
+    parser.add_argument("--jobs", type=int, default=14)
+    parser.add_argument("--together", type=int, default=1, help="so many studies side by side, which share the jobs")
+    parser.add_argument("--minutes", type=float, default=0, help="stop after so many; 0: when all is done")
+    parser.add_argument("--archive", help="pack what was found into this file")
+    parser.add_argument("--no-mps", dest="mps", action="store_false", help="leave the multi-process service alone")
+    parser.add_argument("--rehearse", action="store_true", help="two steps, 120 sentences, one seed, the demo pairs")
+    arguments = parser.parse_args()
+    if unknown := set(arguments.names) - set(STUDIES):
+        parser.error(f"there is no study {', '.join(sorted(unknown))}")
+    return arguments
+
+
+if __name__ == "__main__":
+    sys.exit(main())

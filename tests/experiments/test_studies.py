@@ -1,0 +1,61 @@
+"""The settings of the full-size studies are valid, which is better known before a GPU is taken."""
+
+from __future__ import annotations
+
+import tarfile
+from pathlib import Path
+
+import pytest
+
+from experiments.main_table import rows
+from experiments.studies import STUDIES, pack, settings_of
+from selfguide.errors import UsageError
+from selfguide.studies import registry
+from selfguide.studies.base import Setup
+from selfguide.studies.run import _shared_out
+
+
+@pytest.mark.parametrize("name", STUDIES)
+def test_every_study_takes_the_settings_of_the_full_runs(name: str) -> None:
+    study = registry.make(name)
+    scale = study.full.changed(settings_of(name))
+    plan = study.plan(Setup(scale, True, "mini", 12, sentences=15_455))
+    shared = _shared_out(plan, scale, "auto")
+    assert set(shared) == {grid.key for grid in plan.grids}
+
+
+def test_a_study_takes_settings_of_methods_that_only_its_measurements_train() -> None:
+    """The grid of `domains` has untuned rows alone, which know nothing of SimCSE."""
+    study = registry.make("domains")
+    scale = study.full.changed(("simcse.learning_rate=5e-5",))
+    plan = study.plan(Setup(scale, True, "mini", 12, sentences=15_455))
+    assert _shared_out(plan, scale, "auto") == {"untuned": ()}
+    assert all(
+        "simcse.learning_rate=5e-5" in item.arguments["settings"]
+        for item in plan.measurements
+        if "settings" in item.arguments
+    )
+    unknown = study.full.changed(("ct.learning_rate=5e-5",))
+    with pytest.raises(UsageError, match="there is no 'ct' among the methods"):
+        _shared_out(study.plan(Setup(unknown, True, "mini", 12, sentences=15_455)), unknown, "auto")
+
+
+def test_what_is_packed_can_be_gone_on_from(tmp_path: Path) -> None:
+    kept = ["layers/study.json", "domains/grids/text-wiki/cells/simcse.seed1.json"]
+    for name in (*kept, "layers/grids/tuned/encoders/model.safetensors"):
+        (tmp_path / "studies" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "studies" / name).write_text("{}", encoding="utf-8")
+    archive = tmp_path / "out" / "studies.tar.xz"
+    pack(tmp_path / "studies", archive)
+    with tarfile.open(archive) as packed:
+        assert sorted(packed.getnames()) == sorted(kept)
+    assert list(archive.parent.iterdir()) == [archive]
+
+
+def test_every_study_of_the_package_is_run_with_the_learning_rates_of_the_main_table() -> None:
+    # The embedded encoder knows English only, so the multilingual study is left out.
+    assert set(STUDIES) == {entry.name for entry in registry.STUDIES} - {"multilingual"}
+    rates = {line for line in rows.read_settings(rows.SETTINGS_FILE) if line.startswith("simcse.")}
+    assert rates
+    assert rates <= set(settings_of("temperature"))
+    assert settings_of("ablation") == [rows.STOPPING]
