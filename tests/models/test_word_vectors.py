@@ -108,7 +108,7 @@ def test_one_of_several_in_an_archive(tmp_path: Path) -> None:
     path = tmp_path / "glove.zip"
     path.write_bytes(_zipped(small_txt="a 1 2\n", large_txt=_lines()))
     assert read_word_vectors(f"{path}:large.txt").words == WORDS
-    with pytest.raises(SelfguideError, match=r"small\.txt, large\.txt; say which one, for example .*zip:large\.txt"):
+    with pytest.raises(SelfguideError, match=r"small\.txt, large\.txt; name one of them, such as .*zip:large\.txt"):
         read_word_vectors(str(path))
     with pytest.raises(SelfguideError, match=r"no 'none\.txt' in"):
         read_word_vectors(f"{path}:none.txt")

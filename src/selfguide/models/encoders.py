@@ -1,13 +1,13 @@
 """Encoders: from a name to a :class:`~sentence_transformers.SentenceTransformer`.
 
 A name is ``mini`` (the encoder inside the package), a folder (of transformers or of sentence-transformers) or a hub name.
-Whatever it is, the result is built of stock sentence-transformers modules, in fp32, so that what is saved later loads
-everywhere without ``trust_remote_code``. The exception are folders of the methods wk and flow, which hold a module of
-:mod:`selfguide.models.folders` and are loaded by selfguide alone.
+The result consists of stock sentence-transformers modules in fp32, so that it can be saved and loaded anywhere without
+``trust_remote_code``. The exception are folders with a module of :mod:`selfguide.models.modules`, which only selfguide loads.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,19 +17,21 @@ import torch
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import Pooling, Transformer, WeightedLayerPooling
 from torch import nn
+from transformers.utils import logging as transformers_logging
 
 from selfguide.data.resources import MINI, mini_folder
 from selfguide.errors import SelfguideError, UsageError
 from selfguide.models.families import family_of
 from selfguide.models.folders import is_own_folder, read_folder
 from selfguide.models.layers import hidden_states, model_inputs, parse_layers
+from selfguide.options import OneOf, check
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
 POOLINGS = ("cls", "mean", "max", "last2", "first-last")
-# Poolings over the mean of two layers' tokens: which layers, counted from the end where negative.
 TWO_LAYERS = {"last2": (-2, -1), "first-last": (1, -1)}
+"""Poolings over the mean of two layers, and which layers; negative ones count from the end."""
 
 
 def load_encoder(
@@ -42,12 +44,19 @@ def load_encoder(
     """Load an encoder as a ``SentenceTransformer`` in fp32.
 
     Args:
-        name_or_path: ``"mini"``, a folder, a hub name, or an encoder that is loaded already (it is used as it is).
-        pooling: ``cls``, ``mean``, ``max``, ``last2`` (mean of the last two layers) or ``first-last``. ``None`` keeps what a
-            sentence-transformers folder says, and is the mean of the last layer for a plain Transformer.
-        layer: take the tokens of this layer (0 is the embedding layer, −1 the last) instead of the last one.
-        max_length: cut sentences after so many tokens.
+        name_or_path: ``"mini"``, a folder, a hub name, or a loaded encoder, which is used as it is.
+        pooling: ``cls``, ``mean``, ``max``, ``last2`` (mean of the last two layers) or ``first-last``. ``None`` keeps the
+            pooling of a sentence-transformers folder, and is the mean of the last layer for a plain Transformer.
+        layer: Pool the tokens of this layer (0 is the embedding layer, −1 the last) instead of the last one.
+        max_length: Truncate sentences after so many tokens; the encoder's position limit applies as well.
         device: ``"cpu"``, ``"cuda"`` or ``"mps"``; ``"auto"`` or ``None`` for the best device there is.
+
+    Returns:
+        The encoder.
+
+    Raises:
+        SelfguideError: There is no such encoder, or it cannot be loaded.
+        UsageError: There is no such pooling, layer or device.
 
     Example::
 
@@ -66,7 +75,14 @@ def load_encoder(
 
 
 def load(path: str | Path, device: str | None = None) -> SentenceTransformer:
-    """Load a finished folder, as it is; the one way to load what the methods wk and flow have made.
+    """Load a finished folder as it is, also one with modules that sentence-transformers does not have.
+
+    Args:
+        path: The folder.
+        device: As for :func:`load_encoder`.
+
+    Returns:
+        The encoder.
 
     Example::
 
@@ -77,7 +93,17 @@ def load(path: str | Path, device: str | None = None) -> SentenceTransformer:
 
 
 def transformer_of(encoder: SentenceTransformer) -> Transformer:
-    """The Transformer module of an encoder, or a sentence that says why it has none."""
+    """Return the Transformer module of an encoder.
+
+    Args:
+        encoder: The encoder.
+
+    Returns:
+        Its first module.
+
+    Raises:
+        SelfguideError: It starts with another module, or with an encoder-decoder model.
+    """
     first = encoder[0]
     if not isinstance(first, Transformer) or not isinstance(getattr(first, "model", None), nn.Module):
         raise SelfguideError(
@@ -93,27 +119,38 @@ def transformer_of(encoder: SentenceTransformer) -> Transformer:
 
 
 def backbone(encoder: SentenceTransformer) -> PreTrainedModel:
-    """The Hugging Face model inside an encoder."""
+    """Return the Hugging Face model inside an encoder."""
     return transformer_of(encoder).model
 
 
 def input_names(encoder: SentenceTransformer) -> tuple[str, ...]:
-    """The tensors of a tokenised batch that the Transformer takes."""
+    """Return the names of the tensors that an encoder's Transformer takes."""
     names = tuple(encoder.tokenizer.model_input_names)
     return names if "attention_mask" in names else (*names, "attention_mask")
 
 
 def depth(encoder: SentenceTransformer) -> int:
-    """The number of layers above the embedding layer."""
+    """Return the number of layers above the embedding layer."""
     return len(_probe(encoder)) - 1
 
 
 def with_pooling(encoder: SentenceTransformer, pooling: str, layer: int | None = None) -> SentenceTransformer:
-    """The same Transformer with another pooling, of stock modules; the weights are shared, not copied."""
-    if pooling not in POOLINGS:
-        raise UsageError(f"There is no pooling {pooling!r}; choose one of {', '.join(POOLINGS)}.")
+    """Return an encoder with the same Transformer and another pooling, made of stock modules.
+
+    Args:
+        encoder: The encoder; its weights are shared, not copied.
+        pooling: One of ``POOLINGS``.
+        layer: Layer to pool instead of the last one; not for poolings over two layers.
+
+    Returns:
+        The new encoder.
+
+    Raises:
+        UsageError: There is no such pooling or layer, or the two exclude each other.
+    """
+    check("pooling", pooling, OneOf(*POOLINGS))
     if layer is not None and pooling in TWO_LAYERS:
-        raise UsageError(f"pooling {pooling!r} says itself which layers it takes: leave layer={layer} out.")
+        raise UsageError(f"pooling {pooling!r} has its own layers: leave layer={layer} out.")
     transformer = transformer_of(encoder)
     width = int(transformer.get_embedding_dimension())
     modules: list[nn.Module] = [transformer]
@@ -129,10 +166,19 @@ def with_pooling(encoder: SentenceTransformer, pooling: str, layer: int | None =
 
 
 def layer_zero_parameters(encoder: SentenceTransformer) -> list[nn.Parameter]:
-    """The parameters that layer 0 is made of, found by asking autograd which of them its output depends on.
+    """Return the parameters of layer 0, which are those that autograd finds its output to depend on.
 
-    That holds for every family without a list of names: BERT's embeddings, ELECTRA's embeddings and their projection,
+    This works for every architecture without a list of names: BERT's embeddings, ELECTRA's embeddings and their projection,
     ALBERT's factorised ones, and so on.
+
+    Args:
+        encoder: The encoder.
+
+    Returns:
+        The parameters.
+
+    Raises:
+        SelfguideError: None were found.
     """
     model = backbone(encoder)
     parameters = list(model.parameters())
@@ -148,20 +194,20 @@ def layer_zero_parameters(encoder: SentenceTransformer) -> list[nn.Parameter]:
     found = [parameter for parameter, grad in zip(parameters, grads, strict=True) if grad is not None]
     if not found:
         raise SelfguideError(
-            f"Layer 0 of {type(model).__name__} cannot be told from its other layers, so it cannot be frozen; "
+            f"Layer 0 of {type(model).__name__} cannot be distinguished from its other layers, so it cannot be frozen; "
             "pass --no-freeze-layer-0 to train it as well."
         )
     return found
 
 
 def freeze_layer_zero(encoder: SentenceTransformer) -> None:
-    """Take layer 0 out of training."""
+    """Exclude layer 0 from training."""
     for parameter in layer_zero_parameters(encoder):
         parameter.requires_grad_(False)
 
 
 def freeze_unused(encoder: SentenceTransformer) -> None:
-    """Take out of training what no token vector depends on (BERT's pooler): it would only drift, and trip distribution."""
+    """Exclude BERT's pooler from training: no token vector depends on it, and distributed training needs all gradients."""
     pooler = getattr(backbone(encoder), "pooler", None)
     if isinstance(pooler, nn.Module):
         pooler.requires_grad_(False)
@@ -175,7 +221,7 @@ def _check_device(device: str | None) -> None:
     if kind not in there:
         raise UsageError(f"There is no device {device!r}; choose cpu, cuda or mps.")
     if not there[kind]:
-        raise UsageError(f"There is no {kind.upper()} device here; leave --device out, or say --device cpu.")
+        raise UsageError(f"There is no {kind.upper()} device here; leave --device out, or use --device cpu.")
 
 
 def _load(name: str, device: str | None) -> SentenceTransformer:
@@ -188,7 +234,7 @@ def _load(name: str, device: str | None) -> SentenceTransformer:
     target = str(path) if path.is_dir() else name
     with quiet_libraries(), _fixed_initialisation():
         try:
-            # fp32 always: a folder saved in fp16 would otherwise be trained in fp16.
+            # Always fp32: a folder saved in fp16 would otherwise be trained in fp16.
             if path.is_dir() and is_own_folder(path):
                 encoder = read_folder(path, device, torch.float32)
             else:
@@ -217,14 +263,14 @@ def _load_failure(name: str, local: bool, error: Exception) -> str:
         return f"The encoder in {name} could not be loaded: {reason}"
     return (
         f"There is no encoder called {name!r}: it is not 'mini', not a folder here, and the model hub did not give it "
-        f"(offline, or no such model). Download it elsewhere and pass its folder. The hub client said: {reason}"
+        f"(offline, or no such model). Download it elsewhere and pass its folder. The hub client's error: {reason}"
     )
 
 
 def _allowed_length(encoder: SentenceTransformer, wanted: int) -> int:
     if wanted < 3:
         raise UsageError(f"max_length must be at least 3 tokens ([CLS], one word piece, [SEP]), got {wanted}.")
-    if not isinstance(encoder[0], Transformer):  # word vectors have no positions that could run out
+    if not isinstance(encoder[0], Transformer):  # word vectors have no position limit
         return wanted
     model = backbone(encoder)
     positions = getattr(model.config, "max_position_embeddings", None)
@@ -265,11 +311,11 @@ def _evaluating(model: nn.Module) -> Iterator[None]:
 
 @contextmanager
 def quiet_libraries() -> Iterator[None]:
-    """Keep the libraries' own notes about unused heads and missing hubs out of the user's terminal."""
-    import logging
+    """Silence the libraries' notes about unused heads and unreachable hubs.
 
-    from transformers.utils import logging as transformers_logging
-
+    Yields:
+        Nothing; log levels and progress bars are restored when the block ends.
+    """
     names = ("sentence_transformers", "huggingface_hub", "transformers")
     before = {name: logging.getLogger(name).level for name in names}
     bars = transformers_logging.is_progress_bar_enabled()

@@ -1,9 +1,9 @@
 """Modules that sentence-transformers does not have, and the folders that hold them.
 
 A folder with such a module is written by ``SentenceTransformer.save`` like any other: ``modules.json`` names the module's
-class, here one below ``selfguide.models.modules``. Stock sentence-transformers refuses classes that are not its own (its message
-names the class, and so this package). :func:`read_folder` reads such a folder without switching ``trust_remote_code`` on:
-it checks every class name first, and only classes of sentence-transformers and of this package are ever imported.
+class, here one of :mod:`selfguide.models.modules`. Stock sentence-transformers refuses classes that are not its own (its
+message names the class, and so this package). :func:`read_folder` reads such a folder without ``trust_remote_code``: it checks
+every class name first, and imports only classes of sentence-transformers and of this package.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from torch import nn
 
 OWN = "selfguide.models.modules."
-# Where the modules were before; folders of that time name their classes so.
+# Where the modules were formerly; folders written then name their classes so.
 FORMER = "selfguide.modules."
 STOCK = "sentence_transformers."
 MODULES_FILE = "modules.json"
@@ -30,12 +30,22 @@ SETTINGS_FILE = "config_sentence_transformers.json"
 
 
 def is_stock(encoder: Iterable[nn.Module]) -> bool:
-    """Whether sentence-transformers alone can load this encoder once it is saved."""
+    """Return whether sentence-transformers alone can load this encoder once it is saved."""
     return not any(type(module).__module__.startswith(OWN) for module in encoder)
 
 
 def is_own_folder(folder: Path) -> bool:
-    """Whether a folder holds a module of ours; one that names a class of somebody else is refused."""
+    """Return whether a folder holds a module of this package.
+
+    Args:
+        folder: An encoder's folder.
+
+    Returns:
+        False for a stock folder, with or without ``modules.json``.
+
+    Raises:
+        SelfguideError: The folder is damaged, or names a class of another package.
+    """
     if not (folder / MODULES_FILE).is_file():
         return False
     classes = [row["type"] for row in _rows(folder)]
@@ -43,14 +53,26 @@ def is_own_folder(folder: Path) -> bool:
         if not name.startswith((OWN, STOCK)):
             raise SelfguideError(
                 f"The encoder in {folder} names the module class {name!r}, which is neither sentence-transformers' nor "
-                "selfguide's. Loading it would run code that selfguide does not know, so it is refused; if you trust "
-                "it, load it yourself (SentenceTransformer(folder, trust_remote_code=True)) and pass the object."
+                "selfguide's. Loading it would run unknown code, so it is refused; if you trust it, load it yourself "
+                "(SentenceTransformer(folder, trust_remote_code=True)) and pass the object."
             )
     return any(name.startswith(OWN) for name in classes)
 
 
 def read_folder(folder: Path, device: str | None, dtype: torch.dtype) -> SentenceTransformer:
-    """Load a folder that :func:`is_own_folder` has let through."""
+    """Load a folder for which :func:`is_own_folder` is true.
+
+    Args:
+        folder: The folder.
+        device: Where to put the encoder; ``None`` leaves the choice to sentence-transformers.
+        dtype: Precision of the Transformer's weights.
+
+    Returns:
+        The encoder.
+
+    Raises:
+        SelfguideError: The folder is damaged, or was made by a version with other modules.
+    """
     from sentence_transformers import SentenceTransformer
 
     modules: list[nn.Module] = [
@@ -83,7 +105,7 @@ def _module_class(name: str) -> Any:
             f"There is no module class {name!r} here; the folder was made by another version of its package "
             f"({name.partition('.')[0]}). Install that version, or make the folder again."
         ) from None
-    # A path such as selfguide.models.modules.flow.UsageError leads out of the package again: what counts is where it ends.
+    # A name such as selfguide.models.modules.flow.UsageError leads out of the package again, so the class itself is checked.
     if not (isinstance(found, type) and found.__module__.startswith((OWN, STOCK)) and hasattr(found, "load")):
         raise SelfguideError(f"{name!r} is not a module of an encoder, so the folder that names it cannot be loaded.")
     return found

@@ -1,4 +1,4 @@
-"""Hidden states of a Transformer: which layers there are, and how a layer's tokens become one vector."""
+"""Hidden states of a Transformer: layer numbers, and poolings of a layer's tokens."""
 
 from __future__ import annotations
 
@@ -9,26 +9,49 @@ import torch
 from torch import Tensor, nn
 
 from selfguide.errors import SelfguideError, UsageError
+from selfguide.options import OneOf, check
 
 VIEW_POOLINGS = ("max", "mean", "cls")
 
 
 def pool(states: Tensor, mask: Tensor, pooling: str) -> Tensor:
-    """Pool token states (batch, tokens, dim) over the real tokens of ``mask`` (batch, tokens) into (batch, dim)."""
+    """Pool the states of a batch's tokens.
+
+    Args:
+        states: (batch, tokens, dim).
+        mask: (batch, tokens): 0 or False at padding.
+        pooling: One of ``VIEW_POOLINGS``.
+
+    Returns:
+        One vector a sentence, (batch, dim).
+
+    Raises:
+        UsageError: There is no such pooling.
+    """
+    check("view pooling", pooling, OneOf(*VIEW_POOLINGS))
     real = mask.unsqueeze(-1).bool()
     if pooling == "max":
         return states.masked_fill(~real, torch.finfo(states.dtype).min).amax(dim=1)
     if pooling == "mean":
         return (states * real).sum(dim=1) / real.sum(dim=1).clamp(min=1)
-    if pooling == "cls":
-        # The first *real* token: position 0 unless the tokenizer pads on the left.
-        first = mask.long().argmax(dim=1)
-        return states[torch.arange(len(states), device=states.device), first]
-    raise UsageError(f"There is no view pooling {pooling!r}; choose one of {', '.join(VIEW_POOLINGS)}.")
+    # The first token that is not padding: position 0 unless the tokenizer pads on the left.
+    first = mask.long().argmax(dim=1)
+    return states[torch.arange(len(states), device=states.device), first]
 
 
 def hidden_states(model: nn.Module, inputs: Mapping[str, Tensor]) -> tuple[Tensor, ...]:
-    """The hidden states of every layer, layer 0 first."""
+    """Run a model and return the hidden states of every layer.
+
+    Args:
+        model: A Hugging Face model.
+        inputs: Its keyword arguments.
+
+    Returns:
+        The states (batch, tokens, dim), layer 0 first.
+
+    Raises:
+        SelfguideError: The model returns none.
+    """
     output = model(**inputs, output_hidden_states=True, return_dict=True)
     states = getattr(output, "hidden_states", None)
     if not states:
@@ -40,9 +63,18 @@ def hidden_states(model: nn.Module, inputs: Mapping[str, Tensor]) -> tuple[Tenso
 
 
 def parse_layers(layers: str | int | Sequence[int], depth: int) -> tuple[int, ...]:
-    """Which layers of an encoder with ``depth`` layers: ``"all"``, ``"4-8"``, ``"0,3,12"``, ``"last"`` or a list of numbers.
+    """Resolve a choice of layers.
 
-    Negative numbers count from the end, as in Python: −1 is the last layer.
+    Args:
+        layers: ``"all"``, ``"last"``, a range ``"4-8"``, a list ``"0,3,12"`` or ``[0, 3, 12]``, or one number. Negative
+            numbers count from the end, as in Python: −1 is the last layer.
+        depth: Number of layers above the embedding layer, which is layer 0.
+
+    Returns:
+        The layers' numbers.
+
+    Raises:
+        UsageError: The choice is not understood, empty, has a layer twice or one that does not exist.
     """
     wanted = _numbers(layers, depth)
     resolved = [number + depth + 1 if number < 0 else number for number in wanted]
@@ -78,5 +110,5 @@ def _numbers(layers: str | int | Sequence[int], depth: int) -> list[int]:
 
 
 def model_inputs(features: Mapping[str, Any], names: Sequence[str]) -> dict[str, Tensor]:
-    """Of a batch of sentence-transformers features, only the tensors the Transformer itself takes."""
+    """Return those features of a sentence-transformers batch that the Transformer takes, by name."""
     return {name: features[name] for name in names if name in features}

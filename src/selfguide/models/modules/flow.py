@@ -1,13 +1,13 @@
-"""A small Glow over sentence vectors: an invertible map whose log-determinant is known, trained towards a Gaussian.
+"""A small Glow over sentence embeddings: an invertible map with a known log-determinant, trained towards a Gaussian.
 
-The algorithm is told in :mod:`selfguide.methods.flow`. A flow has ``levels``; each has ``depth`` steps, and after each level
-but the last half of the numbers are done and leave. A step is
+:mod:`selfguide.methods.flow` describes the algorithm. A flow has ``levels`` of ``depth`` steps each; after every level but
+the last, half of the dimensions are split off as final. A step is
 
-    actnorm      y = (x + b) · exp(c s)                           b, s: one number a channel; c = 3 speeds s up
+    actnorm      y = (x + b) · exp(c s)                           b, s: one value a channel; c = 3 speeds s up
     mixing       y = x reversed, or y = W x                       W = P L (U + diag(± exp(log s))), P and the signs fixed
     coupling     y₁ = x₁,  y₂ = x₂ + m(x₁)                        m: a network of two hidden layers that starts as 0
 
-and the log-determinant of the whole is the sum over steps of c Σ s and, for W, Σ log s: coupling keeps volumes.
+and the log-determinant of the flow is the sum over steps of c Σ s and, for W, Σ log s: coupling preserves volume.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from sentence_transformers.base.modules import Module
 from torch import Tensor, nn
 
 from selfguide.errors import UsageError
+from selfguide.options import OneOf, check
 
 MIXINGS = ("reverse", "linear")
 LOG_SCALE_FACTOR = 3.0
@@ -27,14 +28,17 @@ LOG_TWO_PI = 1.8378770664093453
 
 
 class Flow(Module):
-    """An invertible map of sentence vectors, as a module after a pooling.
+    """An invertible map of sentence embeddings, as a module after a pooling.
 
     Args:
-        embedding_dimension: width of the vectors; the map keeps it.
-        levels: how many times the vector is halved, less one.
-        depth: steps in each level.
-        width: hidden width of the coupling networks.
+        embedding_dimension: Dimension of the embeddings, before and after.
+        levels: Number of levels; the embedding is halved after each but the last.
+        depth: Steps in each level.
+        width: Hidden size of the coupling networks.
         mixing: ``"reverse"`` (the order of channels is reversed) or ``"linear"`` (a learned matrix, LU-parametrised).
+
+    Raises:
+        UsageError: There is no such mixing, or the embedding is too small for so many levels.
     """
 
     config_keys: list[str] = ["embedding_dimension", "levels", "depth", "width", "mixing"]  # noqa: RUF012
@@ -48,53 +52,64 @@ class Flow(Module):
         self.depth = depth
         self.width = width
         self.mixing = mixing
-        if mixing not in MIXINGS:
-            raise UsageError(f"There is no mixing {mixing!r}; choose one of {', '.join(MIXINGS)}.")
+        check("mixing", mixing, OneOf(*MIXINGS))
         self.widths = [embedding_dimension]
         for _ in range(levels - 1):
             self.widths.append(_first_half(self.widths[-1]))
         if self.widths[-1] < 2:
             raise UsageError(
-                f"A vector of {embedding_dimension} numbers cannot be halved {levels - 1} times and coupled; "
+                f"An embedding of dimension {embedding_dimension} cannot be halved {levels - 1} times and coupled; "
                 f"choose fewer levels than {levels}."
             )
         self.blocks = nn.ModuleList(_Level(channels, depth, width, mixing) for channels in self.widths)
 
     def forward(self, features: dict[str, Any], **kwargs: Any) -> dict[str, Any]:
+        """Replace ``sentence_embedding`` by its image."""
         features["sentence_embedding"] = self.transform(features["sentence_embedding"])[0]
         return features
 
     def transform(self, vectors: Tensor) -> tuple[Tensor, Tensor]:
-        """z of x, (batch, dim), and log |det ∂z/∂x|, which is the same for every x."""
-        left: list[Tensor] = []
+        """Map embeddings to latents.
+
+        Args:
+            vectors: x, (batch, dim).
+
+        Returns:
+            z, (batch, dim), and log |det ∂z/∂x|, which is the same for every x.
+        """
+        final: list[Tensor] = []
         log_det = vectors.new_zeros(())
         for level, block in enumerate(self.blocks):
             vectors, change = block(vectors)
             log_det = log_det + change
             if level < self.levels - 1:
-                vectors, done = _halves(vectors)
-                left.append(done)
-        return torch.cat([*left, vectors], dim=-1), log_det
+                vectors, split_off = _halves(vectors)
+                final.append(split_off)
+        return torch.cat([*final, vectors], dim=-1), log_det
 
     def inverse(self, latents: Tensor) -> Tensor:
-        """x of z."""
+        """Map latents z, (batch, dim), back to embeddings x."""
         sizes = [wide - narrow for wide, narrow in pairwise(self.widths)]
-        *left, vectors = torch.split(latents, [*sizes, self.widths[-1]], dim=-1)
+        *final, vectors = torch.split(latents, [*sizes, self.widths[-1]], dim=-1)
         for level in reversed(range(self.levels)):
             if level < self.levels - 1:
-                vectors = torch.cat([vectors, left[level]], dim=-1)
+                vectors = torch.cat([vectors, final[level]], dim=-1)
             vectors = self.blocks[level].inverse(vectors)  # type: ignore[operator]  # torch types items loosely
         return vectors
 
     def negative_log_likelihood(self, vectors: Tensor) -> Tensor:
-        """−log p(x) / d of each vector, in nats a number: −log N(z; 0, I) − log |det ∂z/∂x|, divided by the width."""
+        """Return −log p(x) / d of each embedding: (−log N(z; 0, I) − log |det ∂z/∂x|) / d, in nats per dimension.
+
+        Args:
+            vectors: x, (batch, dim).
+        """
         latents, log_det = self.transform(vectors)
         gaussian = -0.5 * (latents.square() + LOG_TWO_PI).sum(dim=-1)
         return -(gaussian + log_det) / self.embedding_dimension
 
     @torch.no_grad()
     def initialise(self, vectors: Tensor) -> None:
-        """Set every actnorm so that its output has mean 0 and variance 1 on these vectors."""
+        """Set every actnorm so that its output has mean 0 and variance 1 on these embeddings."""
         norms = [module for module in self.modules() if isinstance(module, _ActNorm)]
         for norm in norms:
             norm.starting = True
@@ -105,9 +120,11 @@ class Flow(Module):
                 norm.starting = False
 
     def get_embedding_dimension(self) -> int:
+        """Return the embedding dimension, which the flow preserves."""
         return self.embedding_dimension
 
     def save(self, output_path: str, *args: Any, safe_serialization: bool = True, **kwargs: Any) -> None:
+        """Write configuration and weights to a folder."""
         self.save_config(output_path)
         self.save_torch_weights(output_path, safe_serialization=safe_serialization)
 
@@ -122,6 +139,7 @@ class Flow(Module):
         local_files_only: bool = False,
         **kwargs: Any,
     ) -> Flow:
+        """Read what :meth:`save` wrote; arguments are those of sentence-transformers' modules."""
         where: dict[str, Any] = {
             "subfolder": subfolder,
             "token": token,
@@ -135,7 +153,7 @@ class Flow(Module):
 
 
 def _first_half(channels: int) -> int:
-    """Of an odd number of channels the first half is the larger one."""
+    """Return the size of the first half, which is the larger one of an odd number of channels."""
     return channels - channels // 2
 
 
@@ -145,7 +163,7 @@ def _halves(vectors: Tensor) -> tuple[Tensor, Tensor]:
 
 
 class _Level(nn.Module):
-    """Steps at one width, one after the other."""
+    """Consecutive steps at one width."""
 
     def __init__(self, channels: int, depth: int, width: int, mixing: str) -> None:
         super().__init__()
@@ -186,7 +204,7 @@ class _Step(nn.Module):
 
 
 class _ActNorm(nn.Module):
-    """A shift and a scale for each channel, set by the first vectors it sees."""
+    """A shift and a scale for each channel, initialised on data."""
 
     def __init__(self, channels: int) -> None:
         super().__init__()
@@ -217,7 +235,7 @@ class _Reverse(nn.Module):
 
 
 class _Linear(nn.Module):
-    """An invertible matrix W = P L (U + diag(sign · exp(log_size))), at first a random rotation (Glow's 1×1 convolution)."""
+    """An invertible matrix W = P L (U + diag(sign · exp(log_size))), initially a random rotation (Glow's 1×1 convolution)."""
 
     signs: Tensor
     order: Tensor
@@ -250,7 +268,7 @@ class _Linear(nn.Module):
 
 
 class _ShiftNetwork(nn.Module):
-    """m of the coupling: two hidden layers with actnorm and ReLU, and a last one that starts as 0."""
+    """m of the coupling: two hidden layers with actnorm and ReLU, and an output layer initialised to 0."""
 
     def __init__(self, inputs: int, width: int, outputs: int) -> None:
         super().__init__()
