@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from selfguide.engine.encode import encode
     from selfguide.errors import SelfguideError
     from selfguide.evaluation.evaluate import evaluate
-    from selfguide.methods.self_guided import SelfGuidedLoss
+    from selfguide.losses import SelfGuidedLoss
     from selfguide.models.encoders import load, load_encoder
     from selfguide.runs.calibrate import calibrate
     from selfguide.runs.run import train
@@ -39,7 +39,7 @@ __all__ = [
 ]
 
 _WHERE = {
-    "SelfGuidedLoss": "selfguide.methods.self_guided",
+    "SelfGuidedLoss": "selfguide.losses",
     "SelfguideError": "selfguide.errors",
     "calibrate": "selfguide.runs.calibrate",
     "compare": "selfguide.comparison.compare",

@@ -165,6 +165,10 @@ class CheckedOptions:
         """Check types and declared rules."""
         check_options(self)
 
+    def without(self, *names: str) -> dict[str, Any]:
+        """Return the options by name, except the given ones: the arguments of a loss, without the student's pooling."""
+        return {name: value for name, value in vars(self).items() if name not in names}
+
 
 def parse_value(word: str, kind: Any, name: str) -> Any:
     """Turn a word of the command line into a value of an option's type.
@@ -200,6 +204,3 @@ def _split(hint: Any) -> tuple[Any, tuple[Rule, ...]]:
     if get_origin(kind) is Literal:
         return str, (OneOf(*get_args(kind)), *rules)
     return kind, tuple(rules)
-
-
-require_types = check_options

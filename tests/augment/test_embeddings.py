@@ -11,12 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
+from selfguide.augment.chains import compose
 from selfguide.augment.dropout import highest_dropout, set_dropout
 from selfguide.augment.embeddings import (
     AUGMENTATIONS,
     DEFAULT_RATES,
     TokenBatch,
-    compose,
     embedding_dropout,
     feature_cutoff,
     frame_ids,
@@ -229,5 +229,5 @@ def test_dropout_is_set_everywhere_and_the_configuration_keeps_its_own(
     encoder.save(str(tmp_path / "saved"), create_model_card=False)
     again = load_encoder(tmp_path / "saved")
     assert highest_dropout(again) == highest_dropout(load_encoder(tiny(family)))
-    with pytest.raises(UsageError, match="dropout must be from 0 up to 1"):
+    with pytest.raises(UsageError, match="dropout must be at least 0 and below 1, or -1"):
         set_dropout(encoder, 1.0)

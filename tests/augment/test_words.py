@@ -3,26 +3,22 @@
 from __future__ import annotations
 
 from itertools import pairwise
-from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from selfguide.augment.words import (
-    EmbeddingNeighbours,
-    chain,
     delete_spans,
     delete_words,
+    drop_words,
     mask_span,
-    read_synonyms,
+    mask_tokens,
     reorder,
     substitute,
 )
-from selfguide.errors import SelfguideError, UsageError
-from selfguide.losses.masked_language import MaskedLanguageHead, mask_tokens, masked_language_loss
-from selfguide.models.encoders import backbone, load_encoder
 
 MARK = -1
 SENTENCES = st.integers(0, 60).map(lambda length: list(range(100, 100 + length)))
@@ -103,51 +99,6 @@ def test_substitution_replaces_its_share_and_leaves_what_has_no_synonym() -> Non
     assert float((counts / 1000 - 0.3).abs().max()) < 0.07
 
 
-def test_neighbours_come_from_the_input_embeddings_and_stay(bert: Path) -> None:
-    encoder = load_encoder(bert)
-    weights = backbone(encoder).get_input_embeddings().weight
-    tokenizer = encoder.tokenizer
-    clock, bread, cls = (tokenizer.convert_tokens_to_ids(word) for word in ("clock", "bread", "[CLS]"))
-    with torch.no_grad():
-        weights[bread] = 2 * weights[clock]
-        weights[cls] = weights[clock]
-    find = EmbeddingNeighbours(weights, tokenizer, count=3)
-    assert find(clock)[0] == [bread]
-    assert len(find(clock)) == 3
-    assert all(other[0] not in tokenizer.all_special_ids and other != [clock] for other in find(clock))
-    assert list(find(cls)) == []
-    with torch.no_grad():
-        weights[bread] = -weights[bread]  # training goes on, the neighbours stay
-    assert EmbeddingNeighbours(weights, tokenizer, count=3)(clock)[0] != [bread]
-    find._known.clear()
-    assert find(clock)[0] == [bread]
-
-
-def test_synonyms_from_a_file(bert: Path, tmp_path: Path) -> None:
-    tokenizer = load_encoder(bert).tokenizer
-    path = tmp_path / "synonyms.tsv"
-    path.write_text("clock\tgreen apples\tbox\n\nold man\tcook\n", encoding="utf-8")
-    find = read_synonyms(path, tokenizer)
-    green, apples, box, clock, old = tokenizer.convert_tokens_to_ids(["green", "apples", "box", "clock", "old"])
-    assert list(find(clock)) == [[green, apples], [box]]
-    assert list(find(old)) == []
-    path.write_text("clock\n", encoding="utf-8")
-    with pytest.raises(SelfguideError, match=r"Line 1 of .* has no synonym"):
-        read_synonyms(path, tokenizer)
-    path.write_text("old man\tcook\n", encoding="utf-8")
-    with pytest.raises(SelfguideError, match="no word that is a single token"):
-        read_synonyms(path, tokenizer)
-    with pytest.raises(SelfguideError, match="could not be read"):
-        read_synonyms(tmp_path / "none.tsv", tokenizer)
-
-
-def test_rewritings_are_chained_by_name() -> None:
-    steps = {"none": lambda tokens: tokens, "double": lambda tokens: tokens * 2}
-    assert chain("double+double", steps)([7]) == [7] * 4
-    with pytest.raises(UsageError, match=r"no augmentation 'triple'.*none, double"):
-        chain("triple", steps)
-
-
 def test_hidden_tokens_follow_the_usual_shares() -> None:
     torch.manual_seed(0)
     tokens = list(range(1000, 1020))
@@ -167,20 +118,21 @@ def test_hidden_tokens_follow_the_usual_shares() -> None:
     assert len(mask_tokens([5], 0.15, MARK, 50)[1]) == 1
 
 
-def test_the_language_model_loss_is_a_plain_cross_entropy(bert: Path) -> None:
+def test_words_are_deleted_and_one_stays() -> None:
+    text = "the old man repairs a broken clock , slowly ."
     torch.manual_seed(0)
-    transformer = backbone(load_encoder(bert))
-    weights = transformer.get_input_embeddings().weight
-    head = MaskedLanguageHead(transformer.config, weights.shape[1], weights.shape[0])
-    states, answers = torch.randn(4, 32), torch.tensor([5, 9, 9, 20])
-    total = torch.zeros(())
-    for state, answer in zip(states, answers, strict=True):
-        inner = torch.nn.functional.layer_norm(torch.nn.functional.gelu(head.dense(state)), (32,))
-        logits = torch.stack([torch.dot(inner, row) for row in weights]) + head.bias
-        total = total - logits[answer] + torch.logsumexp(logits, 0)
-    loss = masked_language_loss(head, states, answers, weights)
-    torch.testing.assert_close(loss, total / 4)
-    empty = masked_language_loss(head, states[:0], answers[:0], weights)
-    empty.backward()
-    assert float(empty.detach()) == 0.0
-    assert head.bias.grad is not None
+    shares = []
+    for _ in range(200):
+        left = drop_words(text, 0.6).split()
+        iterator = iter(text.split())
+        assert left
+        assert all(word in iterator for word in left)  # in their order
+        shares.append(len(left) / 10)
+    assert np.mean(shares) == pytest.approx(0.4, abs=0.04)
+    assert drop_words(text, 0.0) == text
+    assert drop_words("alone", 0.99) == "alone"
+    assert drop_words("", 0.6) == ""
+    torch.manual_seed(1)
+    one = drop_words(text, 0.6)
+    torch.manual_seed(1)
+    assert drop_words(text, 0.6) == one

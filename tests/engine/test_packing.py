@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from selfguide.engine.packing import can_pack, layout, packed
-from selfguide.methods.self_guided import SelfGuidedLoss
+from selfguide.losses import SelfGuidedLoss
 from selfguide.models import families
 from selfguide.models.encoders import backbone, load_encoder
 from selfguide.models.layers import hidden_states

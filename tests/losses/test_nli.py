@@ -13,10 +13,10 @@ import torch
 from sentence_transformers import SentenceTransformer
 from torch import Tensor
 
+from naive_losses import naive_nt_xent
 from selfguide.augment.encoding import embed, stacked
-from selfguide.losses.base import own_parameters
 from selfguide.losses.joint import JointLoss, adversarial_step
-from selfguide.losses.nli import PairLoss, pair_features
+from selfguide.losses.nli import NLISoftmaxLoss
 from selfguide.methods import registry
 from selfguide.methods.infersent import bilstm_encoder
 from selfguide.models.encoders import backbone, load_encoder
@@ -49,27 +49,9 @@ def _naive_cross_entropy(classifier: Any, u: Tensor, v: Tensor, product: bool = 
     return total / len(u)
 
 
-def _naive_nt_xent(first: Tensor, second: Tensor, temperature: float) -> Tensor:
-    everything, count = torch.cat([first, second]), len(first)
-    total = first.new_zeros(())
-    for m in range(2 * count):
-        others = [n for n in range(2 * count) if n != m]
-        terms = (
-            torch.stack([torch.cosine_similarity(everything[m], everything[n], dim=0) for n in others]) / temperature
-        )
-        total = total - (terms[others.index((m + count) % (2 * count))] - torch.logsumexp(terms, 0))
-    return total / (2 * count)
-
-
-def test_the_classifier_sees_both_vectors_their_distance_and_their_product() -> None:
-    u, v = torch.tensor([[1.0, -2.0]]), torch.tensor([[3.0, 4.0]])
-    assert pair_features(u, v).tolist() == [[1, -2, 3, 4, 2, 6]]
-    assert pair_features(u, v, product=True).tolist() == [[1, -2, 3, 4, 2, 6, 3, -8]]
-
-
 def test_the_pair_loss_follows_its_formula(bert: Path) -> None:
     model = _model(bert)
-    loss = PairLoss(model).eval()
+    loss = NLISoftmaxLoss(model).eval()
     u, v = (model.encode(texts, convert_to_tensor=True).clone() for texts in (PREMISES, HYPOTHESES))
     expected = _naive_cross_entropy(loss.classifier, u, v)
     torch.testing.assert_close(loss(_columns(model), TARGETS), expected, rtol=1e-4, atol=1e-5)
@@ -79,7 +61,7 @@ def test_the_pair_loss_follows_its_formula(bert: Path) -> None:
 
 def test_the_pair_loss_over_an_lstm_follows_its_formula() -> None:
     model = _bilstm(["the", "old", "man", "my", "sister", "a", "clock"])
-    loss = PairLoss(model, product=True, hidden=7).eval()
+    loss = NLISoftmaxLoss(model, product=True, hidden=7).eval()
     u, v = (model.encode(texts, convert_to_tensor=True, prompt="").clone() for texts in (PREMISES, HYPOTHESES))
     value = loss(_columns(model), TARGETS)
     torch.testing.assert_close(value, _naive_cross_entropy(loss.classifier, u, v, product=True), rtol=1e-4, atol=1e-5)
@@ -93,7 +75,7 @@ def test_the_joint_loss_adds_up_labels_and_contrast(bert: Path, alpha: float) ->
     model = _model(bert)
     loss = JointLoss(model, alpha=alpha, first="none", second="none", temperature=0.2, dropout=0.0).train()
     u, v = (model.encode(texts, convert_to_tensor=True).clone() for texts in (PREMISES, HYPOTHESES))
-    contrast = 2 * _naive_nt_xent(u, u, 0.2) + 2 * _naive_nt_xent(v, v, 0.2)
+    contrast = 2 * naive_nt_xent(u, u, 0.2) + 2 * naive_nt_xent(v, v, 0.2)
     expected = _naive_cross_entropy(loss.classifier, u, v) + alpha * contrast
     model.train()
     torch.testing.assert_close(loss(_columns(model), TARGETS), expected, rtol=1e-4, atol=1e-4)
@@ -163,7 +145,7 @@ def test_the_adversarial_copy_is_the_sentence_moved_by_that_step(
 def test_every_family_learns_and_everything_that_may_move_has_a_gradient(
     tiny: Callable[[str], Path], family: str
 ) -> None:
-    for make in (PairLoss, JointLoss, lambda model: JointLoss(model, second="adversarial")):
+    for make in (NLISoftmaxLoss, JointLoss, lambda model: JointLoss(model, second="adversarial")):
         torch.manual_seed(0)
         model = _model(tiny(family))
         loss = make(model).train()
@@ -173,25 +155,9 @@ def test_every_family_learns_and_everything_that_may_move_has_a_gradient(
         assert all(parameter.grad is not None for parameter in loss.parameters() if parameter.requires_grad)
 
 
-@pytest.mark.parametrize("kind", [PairLoss, JointLoss])
-def test_the_classifiers_gradients_do_not_add_up_over_steps(bert: Path, kind: Any) -> None:
-    model = _model(bert)
-    loss = kind(model).train()
-    assert set(own_parameters(loss)) == {"classifier.weight", "classifier.bias"}
-
-    def gradients() -> list[Tensor]:
-        torch.manual_seed(5)
-        loss(_columns(model), TARGETS).backward()
-        return [parameter.grad.clone() for parameter in own_parameters(loss).values() if parameter.grad is not None]
-
-    once = gradients()
-    model.zero_grad()
-    torch.testing.assert_close(gradients(), once)
-
-
 def test_losses_tell_their_settings(bert: Path) -> None:
     model = _model(bert)
-    assert json.loads(json.dumps(PairLoss(model, hidden=3).get_config_dict())) == {"product": False, "hidden": 3}
+    assert json.loads(json.dumps(NLISoftmaxLoss(model, hidden=3).get_config_dict())) == {"product": False, "hidden": 3}
     joint = JointLoss(model)
     assert json.loads(json.dumps(joint.get_config_dict()))["alpha"] == 0.15
     assert joint.citation == registry.method_class("consert-joint").citation
@@ -199,7 +165,7 @@ def test_losses_tell_their_settings(bert: Path) -> None:
 
 def test_premises_and_hypotheses_share_a_batch(bert: Path) -> None:
     model = _model(bert)
-    batch = PairLoss(model).both(*_columns(model))
+    batch = NLISoftmaxLoss(model).both(*_columns(model))
     expected = stacked(_columns(model), padding=1)
     assert torch.equal(batch["input_ids"], expected["input_ids"])
     assert len(batch["input_ids"]) == 8

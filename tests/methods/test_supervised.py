@@ -16,9 +16,9 @@ from torch import Tensor
 import selfguide
 from selfguide.data.nli import LABELS
 from selfguide.errors import InterruptedRun, SelfguideError, UsageError
-from selfguide.losses.consert import ConsertLoss
+from selfguide.losses.consert import ConSERTLoss
 from selfguide.losses.joint import JointLoss
-from selfguide.losses.nli import PairLoss
+from selfguide.losses.nli import NLISoftmaxLoss
 from selfguide.methods import registry
 from selfguide.methods.infersent import bilstm_encoder
 from selfguide.models.encoders import backbone, load_encoder, with_pooling
@@ -138,12 +138,12 @@ def _fails_at(call: int, forward: Any) -> Any:
 @pytest.mark.parametrize(
     ("method", "kind", "call"),
     [
-        ("sbert-nli", PairLoss, 5),
-        ("infersent", PairLoss, 5),
+        ("sbert-nli", NLISoftmaxLoss, 5),
+        ("infersent", NLISoftmaxLoss, 5),
         ("consert-joint", JointLoss, 5),
-        ("consert-sup-unsup", PairLoss, 5),
-        ("consert-sup-unsup", ConsertLoss, 3),
-        ("consert-joint-unsup", ConsertLoss, 1),
+        ("consert-sup-unsup", NLISoftmaxLoss, 5),
+        ("consert-sup-unsup", ConSERTLoss, 3),
+        ("consert-joint-unsup", ConSERTLoss, 1),
     ],
 )
 def test_a_resumed_run_ends_where_the_uninterrupted_one_does(
@@ -161,8 +161,8 @@ def test_a_resumed_run_ends_where_the_uninterrupted_one_does(
         with pytest.raises(InterruptedRun):
             run(config, out, Reporter(quiet=True))
     with pytest.MonkeyPatch.context() as patch:
-        if kind is ConsertLoss:  # the first stage must not run again
-            patch.setattr(PairLoss, "classify", _fails_at(1, PairLoss.classify))
+        if kind is ConSERTLoss:  # the first stage must not run again
+            patch.setattr(NLISoftmaxLoss, "classify", _fails_at(1, NLISoftmaxLoss.classify))
         _, resumed = run(config, out, Reporter(quiet=True), resume=True)
     for file in sorted((tmp_path / "whole").rglob("*.safetensors")):
         one, other = load_file(file), load_file(out / file.relative_to(tmp_path / "whole"))
@@ -178,7 +178,7 @@ def test_a_finished_stage_survives_an_error_in_the_next(bert: Path, nli: Path, t
     config = RunConfig(("-",), str(bert), "consert-sup-unsup", {"nli": str(nli)}, settings)
     text = selfguide.data.open_text(toy_sentences(20), selfguide.data.TextOptions())
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(ConsertLoss, "forward", broken)
+        patch.setattr(ConSERTLoss, "forward", broken)
         with pytest.raises(SelfguideError, match="No"):
             run(config, tmp_path / "out", Reporter(quiet=True), text)
     assert (tmp_path / "out.partial" / "nli" / "complete.json").is_file()
@@ -222,7 +222,7 @@ def test_published_settings_are_the_defaults() -> None:
         defaults = registry.method_class(name).defaults
         assert (defaults.batch_size, defaults.learning_rate, defaults.max_length, defaults.epochs) == values
     assert registry.make("consert-joint").options.alpha == 0.15
-    assert all(registry.entry(name).needs_labels for name in METHODS)
+    assert all(registry.info(name).needs_labels for name in METHODS)
 
 
 @pytest.mark.parametrize(

@@ -1,8 +1,7 @@
-"""TSDAE: words deleted, a decoder tied to the encoder, its cross-entropy against a loop, whole runs."""
+"""TSDAE: the learning rate, options, whole runs."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,115 +10,23 @@ import pytest
 import torch
 from safetensors.torch import load_file
 from sentence_transformers import SentenceTransformer
-from torch import Tensor
 
 import selfguide
 from resuming import assert_resumes_exactly
-from selfguide.errors import SelfguideError, UsageError
-from selfguide.losses.base import own_parameters
+from selfguide.errors import UsageError
+from selfguide.losses import DenoisingLoss
 from selfguide.methods import registry
-from selfguide.methods.tsdae import DenoisingLoss, drop_words
 from selfguide.models.encoders import backbone, load_encoder
 from selfguide.progress import Reporter
 from selfguide.training.settings import TrainingSettings
 from selfguide.training.trainer import FitContext
 from toys import toy_sentences
 
-DECODABLE = ("bert", "roberta", "xlm-roberta", "camembert", "electra")
 QUICK: dict[str, Any] = {"batch_size": 8, "learning_rate": 1e-3, "max_steps": 3, "device": "cpu", "quiet": True}
 
 
 def _model(path: Path) -> SentenceTransformer:
     return load_encoder(path, pooling="cls", max_length=32)
-
-
-def test_words_are_deleted_and_one_stays() -> None:
-    text = "the old man repairs a broken clock , slowly ."
-    torch.manual_seed(0)
-    shares = []
-    for _ in range(200):
-        left = drop_words(text, 0.6).split()
-        iterator = iter(text.split())
-        assert left
-        assert all(word in iterator for word in left)  # in their order
-        shares.append(len(left) / 10)
-    assert np.mean(shares) == pytest.approx(0.4, abs=0.04)
-    assert drop_words(text, 0.0) == text
-    assert drop_words("alone", 0.99) == "alone"
-    assert drop_words("", 0.6) == ""
-    torch.manual_seed(1)
-    one = drop_words(text, 0.6)
-    torch.manual_seed(1)
-    assert drop_words(text, 0.6) == one
-
-
-def test_the_decoder_is_scored_on_every_token_after_the_first(bert: Path) -> None:
-    model = _model(bert)
-    loss = DenoisingLoss(model).eval()
-    features = model.preprocess(["my sister", *toy_sentences(2)])
-    vectors = torch.randn(3, 32)
-    terms = []
-    for row in range(3):
-        length = int(features["attention_mask"][row].sum())
-        tokens = features["input_ids"][row, :length]
-        for place in range(1, length):  # each token from those before it, and the vector
-            logits = loss.decoder(
-                input_ids=tokens[:place].unsqueeze(0),
-                encoder_hidden_states=vectors[row].view(1, 1, -1),
-                use_cache=False,
-            ).logits[0, -1]
-            terms.append(-torch.log_softmax(logits, dim=0)[tokens[place]])
-    torch.testing.assert_close(loss.reconstruct(vectors, features), torch.stack(terms).mean(), rtol=1e-4, atol=1e-4)
-
-
-def test_the_vector_comes_from_the_damaged_sentence(bert: Path) -> None:
-    model = _model(bert)
-    loss = DenoisingLoss(model).eval()
-    features = model.preprocess(toy_sentences(3))
-    torch.manual_seed(2)
-    damaged = loss.damaged(features)
-    assert damaged["attention_mask"].sum() < features["attention_mask"].sum()
-    with torch.no_grad():
-        expected = loss.reconstruct(model(dict(damaged))["sentence_embedding"], features)
-        torch.manual_seed(2)
-        torch.testing.assert_close(loss([features]), expected, rtol=1e-4, atol=1e-4)
-
-
-@pytest.mark.parametrize("family", DECODABLE)
-def test_the_decoder_shares_the_encoders_weights(tiny: Callable[[str], Path], family: str) -> None:
-    model = _model(tiny(family))
-    before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
-    loss = DenoisingLoss(model).train()
-    assert all(torch.equal(before[name], tensor) for name, tensor in model.state_dict().items())
-    theirs = {id(parameter) for parameter in backbone(model).parameters()}
-    for name, parameter in loss.decoder.base_model.named_parameters():
-        assert (id(parameter) in theirs) == ("crossattention" not in name), name
-    assert loss.decoder.get_output_embeddings().weight is backbone(model).get_input_embeddings().weight
-    assert not {id(parameter) for parameter in own_parameters(loss).values()} & theirs
-    assert any("crossattention" in name for name in own_parameters(loss))
-    loss([model.preprocess(toy_sentences(4))]).backward()
-    for name, parameter in loss.named_parameters():
-        assert (parameter.grad is not None) == ("pooler" not in name), name
-
-
-@pytest.mark.parametrize("family", ["distilbert", "albert", "mpnet", "deberta-v2", "modernbert"])
-def test_families_without_a_decoder_are_refused_in_words(tiny: Callable[[str], Path], family: str) -> None:
-    with pytest.raises(SelfguideError, match=r"no decoder for .*Model, .*BERT, RoBERTa, XLM-R or ELECTRA"):
-        DenoisingLoss(_model(tiny(family)))
-
-
-def test_gradients_of_the_decoder_do_not_add_up_over_steps(bert: Path) -> None:
-    model = _model(bert)
-    loss = DenoisingLoss(model).train()
-
-    def gradients() -> list[Tensor]:
-        torch.manual_seed(5)
-        loss([model.preprocess(toy_sentences(4))]).backward()
-        return [parameter.grad.clone() for parameter in own_parameters(loss).values() if parameter.grad is not None]
-
-    once = gradients()
-    model.zero_grad()
-    torch.testing.assert_close(gradients(), once)
 
 
 def test_the_rate_is_constant(bert: Path, tmp_path: Path) -> None:
@@ -162,6 +69,9 @@ def test_a_resumed_run_ends_where_the_uninterrupted_one_does(bert: Path, tmp_pat
 
 
 def test_wrong_options_are_refused_in_words() -> None:
-    for wrong, words in (({"delete_rate": 1.0}, "delete_rate is a share"), ({"pooling": "all"}, "no pooling 'all'")):
+    for wrong, words in (
+        ({"delete_rate": 1.0}, "delete_rate must be at least 0 and below 1"),
+        ({"pooling": "all"}, "pooling must be one of"),
+    ):
         with pytest.raises(UsageError, match=words):
             registry.make("tsdae", wrong)

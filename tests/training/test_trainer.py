@@ -184,7 +184,7 @@ DISTRIBUTED = """
 import sys, torch
 import torch.distributed as dist
 from selfguide.models.encoders import load_encoder, with_pooling
-from selfguide.methods.self_guided import SelfGuidedLoss
+from selfguide.losses import SelfGuidedLoss
 dist.init_process_group("gloo")
 rank = dist.get_rank()
 torch.manual_seed(0)

@@ -1,10 +1,10 @@
-"""Back-translation: a sentence goes into another language and back, and comes home in other words.
+"""Back-translation: a sentence is translated to another language and back, which paraphrases it.
 
-Where the translations come from is a :class:`TranslationSource`, one of three: a file of pairs that somebody made, two
-translation models of Hugging Face (there and back), or Apertium, a rule-based translator that a Linux distribution installs.
+A :class:`TranslationSource` says where the translations come from: a file of pairs, two translation models of Hugging Face
+(forward and back), or Apertium, a rule-based translator that Linux distributions package.
 
     source = TranslationSource(apertium="eng-spa")
-    back_translate(["It rains."], source)        # for each sentence a list of its translations, empty where there is none
+    back_translate(["It rains."], source)        # for each sentence a list of its back-translations, possibly empty
 """
 
 from __future__ import annotations
@@ -15,21 +15,19 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from selfguide.data.pairs import read_unscored_pairs
+from selfguide.data.pairs import read_sentence_pairs
 from selfguide.errors import SelfguideError, UsageError
 from selfguide.progress import Reporter
 
 Translate = Callable[[Sequence[str]], list[list[str]]]
-"""From sentences to the translations of each."""
+"""A function from sentences to the back-translations of each."""
 
 _CHUNK = 256
-"""Sentences between two steps of the progress bar, and at most lost when a run is interrupted."""
+"""Sentences between two updates of the progress bar; an interrupted run loses at most these."""
 _BATCH = 32
 _NEW_TOKENS = 128
-
-
 NOT_GIVEN = "none"
-"""What an option says whose value is left out."""
+"""Value of an option that is not set."""
 
 
 @dataclass(frozen=True)
@@ -37,9 +35,13 @@ class TranslationSource:
     """Where back-translations come from: exactly one of ``pairs``, both models, or ``apertium``."""
 
     pairs: str = NOT_GIVEN
+    """File of sentence pairs: sentence, tab, back-translation."""
     forward_model: str = NOT_GIVEN
+    """Folder or hub name of the model that translates to the other language."""
     back_model: str = NOT_GIVEN
+    """Folder or hub name of the model that translates back."""
     apertium: str = NOT_GIVEN
+    """Languages for Apertium, such as eng-spa."""
 
     def __post_init__(self) -> None:
         ways = "--pairs FILE, --forward-model and --back-model, or --apertium eng-spa"
@@ -57,12 +59,23 @@ class TranslationSource:
 
     @classmethod
     def from_options(cls, options: Any) -> TranslationSource:
-        """Of a method's options, those of this class's names."""
+        """Read the four fields from a method's options.
+
+        Raises:
+            UsageError: They name no source, or more than one.
+        """
         return cls(options.pairs, options.forward_model, options.back_model, options.apertium)
 
 
 def check_source(options: Any) -> None:
-    """Refuse in words what cannot be a source. That there is none is said when one is needed: options have to be shown too."""
+    """Check the source in a method's options, where one is set: options without any must be constructible to be shown.
+
+    Args:
+        options: An object with the fields of :class:`TranslationSource`.
+
+    Raises:
+        UsageError: The fields are incomplete, or name more than one source.
+    """
     if options.pairs == options.forward_model == options.back_model == options.apertium == NOT_GIVEN:
         return
     TranslationSource.from_options(options)
@@ -71,13 +84,37 @@ def check_source(options: Any) -> None:
 def back_translate(
     sentences: Sequence[str], source: TranslationSource, reporter: Reporter | None = None, device: str = "cpu"
 ) -> list[list[str]]:
-    """The translations of each sentence, in the order of the sentences; an empty list where there is none."""
+    """Back-translate sentences.
+
+    Args:
+        sentences: The sentences.
+        source: Where the back-translations come from.
+        reporter: Shows a progress bar, if given.
+        device: Device of translation models.
+
+    Returns:
+        The back-translations of each sentence, in the order of the sentences; an empty list where there is none.
+
+    Raises:
+        SelfguideError: The source cannot be used: a file, model or program is missing.
+    """
     translate = translator(source, device)
     return [row for rows in in_chunks(translate, sentences, 0, reporter) for row in rows]
 
 
 def translator(source: TranslationSource, device: str = "cpu") -> Translate:
-    """The source made ready: files read, models loaded; what is missing is said in words."""
+    """Make a source ready: read its file, or load its models.
+
+    Args:
+        source: Where the back-translations come from.
+        device: Device of translation models.
+
+    Returns:
+        A function from sentences to the back-translations of each.
+
+    Raises:
+        SelfguideError: A file, model or program is missing.
+    """
     if source.pairs != NOT_GIVEN:
         return _from_pairs(source.pairs)
     if source.apertium != NOT_GIVEN:
@@ -89,6 +126,17 @@ def translator(source: TranslationSource, device: str = "cpu") -> Translate:
 def in_chunks(
     translate: Translate, sentences: Sequence[str], done: int, reporter: Reporter | None
 ) -> Iterator[list[list[str]]]:
+    """Back-translate in chunks, so that a caller can save each.
+
+    Args:
+        translate: What :func:`translator` returned.
+        sentences: All sentences.
+        done: How many of them are translated already.
+        reporter: Shows a progress bar, if given.
+
+    Yields:
+        The back-translations of the sentences of a chunk.
+    """
     with (reporter or Reporter(quiet=True)).bar("translating", len(sentences), "sentences") as advance:
         advance(done, "")
         for start in range(done, len(sentences), _CHUNK):
@@ -102,7 +150,7 @@ def _there_and_back(there: Callable[[list[str]], list[str]], back: Callable[[lis
 
 
 def _from_pairs(path: str) -> Translate:
-    pairs = read_unscored_pairs(path)
+    pairs = read_sentence_pairs(path)
     known: dict[str, list[str]] = {}
     for sentence, translation in zip(pairs.first, pairs.second, strict=True):
         known.setdefault(" ".join(sentence.split()), []).append(translation)
@@ -110,7 +158,7 @@ def _from_pairs(path: str) -> Translate:
 
 
 def _model(name: str, device: str) -> Callable[[list[str]], list[str]]:
-    """A translation model of Hugging Face (Marian, or any other that writes a text for a text)."""
+    """Load a sequence-to-sequence model of Hugging Face, such as Marian."""
     import torch
     from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
@@ -131,7 +179,7 @@ def _model(name: str, device: str) -> Callable[[list[str]], list[str]]:
         for start in range(0, len(sentences), _BATCH):
             batch = sentences[start : start + _BATCH]
             tokens = tokenizer(batch, padding=True, truncation=True, return_tensors="pt", return_token_type_ids=False)
-            # Greedy: the same words every time, and rephrased enough by two models.
+            # Greedy decoding is deterministic, and two models paraphrase enough.
             output = model.generate(**tokens.to(device), num_beams=1, do_sample=False, max_new_tokens=_NEW_TOKENS)
             written += tokenizer.batch_decode(output, skip_special_tokens=True)
         return written
@@ -148,7 +196,7 @@ def _apertium(direction: str) -> Callable[[list[str]], list[str]]:
         )
 
     def translate(sentences: list[str]) -> list[str]:
-        # A blank line ends a sentence for Apertium. A plain line end does not: it would move words from line to line.
+        # Only a blank line ends a sentence for Apertium: at a single line break it moves words from line to line.
         made = _run_apertium(direction, "\n\n".join(sentences)).split("\n\n")
         if len(made) != len(sentences):
             made = [_run_apertium(direction, sentence) for sentence in sentences]

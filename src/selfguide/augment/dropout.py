@@ -1,8 +1,7 @@
-"""Dropout as a setting of training: some methods switch it off, others live on it.
+"""Change the dropout rate of an encoder for training: some losses switch dropout off, others need it.
 
-The rates are changed in the modules that are in memory and nowhere else. The configuration keeps the encoder's own values,
-so what is saved after training has the dropout that the encoder came with, whatever it was tuned with. The encoder in
-memory goes on with the new rates, which matters only if it is trained again: evaluation has no dropout.
+Only the modules in memory change. The configuration keeps the encoder's own rates, so a saved encoder has the dropout it was
+loaded with. The encoder in memory keeps the new rates, which matters only if it is trained again.
 """
 
 from __future__ import annotations
@@ -13,41 +12,44 @@ from typing import TYPE_CHECKING
 from torch import nn
 from torch.nn.modules.dropout import _DropoutNd
 
-from selfguide.errors import UsageError
 from selfguide.models.encoders import backbone
+from selfguide.options import Between, check
 
 if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
 
-OWN = -1.0
-"""As an option's value: leave the encoder's dropout as it is."""
-
-
-def check_dropout(rate: float) -> None:
-    """Refuse what is not a rate in words."""
-    if rate != OWN and not 0 <= rate < 1:
-        raise UsageError(f"dropout must be from 0 up to 1, or -1 to keep the encoder's own, got {rate}.")
+KEEP_DROPOUT = -1.0
+"""Value of a dropout option that keeps the encoder's own rates."""
+DROPOUT_RATE = Between(0, 1, open_high=True, or_else=KEEP_DROPOUT, or_else_means="keep the encoder's own")
+"""Rule of a dropout option."""
 
 
 def set_dropout(encoder: SentenceTransformer, rate: float) -> None:
-    """Give every dropout of the Transformer this rate; :data:`OWN` (−1) leaves all as they are.
+    """Set every dropout of the Transformer to one rate.
 
-    A place where the architecture has put no dropout at all (ModernBERT leaves one out whose rate is 0) gets none.
+    A family that builds no dropout module where its configured rate is 0 (ModernBERT) gets none there.
+
+    Args:
+        encoder: The encoder to change in place.
+        rate: The new rate, or :data:`KEEP_DROPOUT` to change nothing.
+
+    Raises:
+        UsageError: The rate is neither from 0 up to 1 nor :data:`KEEP_DROPOUT`.
     """
-    check_dropout(rate)
-    if rate == OWN:
+    check("dropout", rate, DROPOUT_RATE)
+    if rate == KEEP_DROPOUT:
         return
-    for module, name in _places(backbone(encoder)):
+    for module, name in _rate_attributes(backbone(encoder)):
         setattr(module, name, float(rate))
 
 
 def highest_dropout(encoder: SentenceTransformer) -> float:
-    """The highest rate anywhere in the Transformer: 0 means that two passes in training mode are equal."""
-    return max((float(getattr(module, name)) for module, name in _places(backbone(encoder))), default=0.0)
+    """Return the highest dropout rate of the Transformer; at 0, two passes in training mode are equal."""
+    return max((float(getattr(module, name)) for module, name in _rate_attributes(backbone(encoder))), default=0.0)
 
 
-def _places(model: nn.Module) -> Iterator[tuple[nn.Module, str]]:
-    """Where rates are kept: in dropout modules, and in numbers that attention hands to functional dropout."""
+def _rate_attributes(model: nn.Module) -> Iterator[tuple[nn.Module, str]]:
+    """Yield the attributes that hold a rate: of dropout modules, and of attention modules that call functional dropout."""
     for module in model.modules():
         if isinstance(module, _DropoutNd):
             yield module, "p"

@@ -1,20 +1,16 @@
-"""Augmentations of a tokenised batch at the embedding layer: what ConSERT does to a sentence instead of rewriting it.
+"""Augmentations of a tokenised batch at the embedding layer, as in ConSERT.
 
-A :class:`TokenBatch` is a padded batch and a factor for each number that the embedding layer gives out. An augmentation
-is a function ``TokenBatch -> TokenBatch``; it changes the order of the tokens or the factor, never the mask:
+A :class:`TokenBatch` is a padded batch and a factor by which the embedding layer's output is multiplied. An augmentation is
+a function ``TokenBatch -> TokenBatch`` that changes the order of the tokens or the factor, never the mask:
 
-* ``shuffle``          the sentence's tokens change places; [CLS] and [SEP] stay.
-* ``token-cutoff``     a share of the tokens is set to zero as a whole; never [CLS] or [SEP].
-* ``feature-cutoff``   a share of the dimensions is set to zero in all tokens of a sentence; each sentence has its own.
-* ``dropout``          single numbers are set to zero, each by itself. The rest is not scaled up.
-* ``none``             nothing; ``shuffle+token-cutoff`` and the like apply one after the other.
+* ``shuffle``          permutes the tokens of a sentence; [CLS] and [SEP] keep their positions.
+* ``token-cutoff``     zeroes a fraction of the tokens as a whole; never [CLS] or [SEP].
+* ``feature-cutoff``   zeroes a fraction of the dimensions in all tokens of a sentence, drawn anew for each sentence.
+* ``dropout``          zeroes single elements independently, without rescaling the others.
+* ``none``             changes nothing; ``shuffle+token-cutoff`` and the like apply several in order.
 
-Everything random is drawn from torch's global generator on the CPU, so that a seed means the same on every device and a
-resumed run, whose generator is restored, draws what the uninterrupted one would have.
-
-Shuffling moves the tokens, where ConSERT's own code permutes their position numbers. A Transformer cannot tell the two
-apart (its output comes in another order, which pooling does not see), but moving tokens needs no position numbers, so it
-works with relative and rotary positions too.
+ConSERT's own code shuffles by permuting position ids. A Transformer gives the same states either way, in another order that
+pooling does not see, but moving the tokens needs no position ids, so it works with relative and rotary positions too.
 
 Reference: Yan et al., ConSERT: A Contrastive Framework for Self-Supervised Sentence Representation Transfer, ACL 2021.
 """
@@ -29,8 +25,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from selfguide.errors import UsageError
+from selfguide.augment.chains import chain
+from selfguide.options import Between, check
 
+RATE = Between(0, 1, open_high=True)
+"""Rule of the fraction that an augmentation zeroes."""
 DEFAULT_RATES: Mapping[str, float] = {"token-cutoff": 0.15, "feature-cutoff": 0.2, "dropout": 0.2}
 AUGMENTATIONS = ("none", "shuffle", *DEFAULT_RATES)
 
@@ -44,9 +43,9 @@ class TokenBatch:
     attention_mask: Tensor
     """(batch, tokens): 1 for real tokens."""
     special: Tensor
-    """(batch, tokens): true for [CLS], [SEP] and padding, which keep their places."""
+    """(batch, tokens): true for [CLS], [SEP] and padding, which keep their positions."""
     factor: Tensor
-    """(batch, tokens, width): what the embedding layer's output is multiplied by."""
+    """(batch, tokens, width): factor of the embedding layer's output."""
 
     @property
     def content(self) -> Tensor:
@@ -58,7 +57,17 @@ Augmentation = Callable[[TokenBatch], TokenBatch]
 
 
 def token_batch(input_ids: Tensor, attention_mask: Tensor, special_ids: Collection[int], width: int) -> TokenBatch:
-    """A batch that nothing has been done to; ``width``: of the embedding layer's output."""
+    """Return an unchanged batch.
+
+    Args:
+        input_ids: Token ids (batch, tokens).
+        attention_mask: Mask (batch, tokens).
+        special_ids: Ids of the tokens that no augmentation moves or cuts (:func:`frame_ids`).
+        width: Width of the embedding layer's output.
+
+    Returns:
+        The batch, with a factor of 1 everywhere.
+    """
     frame = torch.tensor(sorted(special_ids), dtype=input_ids.dtype, device=input_ids.device)
     special = torch.isin(input_ids, frame)
     factor = torch.ones(*input_ids.shape, width, device=input_ids.device)
@@ -66,7 +75,7 @@ def token_batch(input_ids: Tensor, attention_mask: Tensor, special_ids: Collecti
 
 
 def frame_ids(tokenizer: Any) -> set[int]:
-    """The tokens that frame a sentence: [CLS], [SEP], padding and their like. [MASK] and [UNK] stand for words."""
+    """Return the ids of the tokens around a sentence ([CLS], [SEP], padding), without [MASK] and [UNK], which stand for words."""
     names = ("cls_token_id", "sep_token_id", "pad_token_id", "bos_token_id", "eos_token_id")
     found = {getattr(tokenizer, name, None) for name in names}
     words = {getattr(tokenizer, name, None) for name in ("mask_token_id", "unk_token_id")}
@@ -74,16 +83,16 @@ def frame_ids(tokenizer: Any) -> set[int]:
 
 
 def unchanged(batch: TokenBatch) -> TokenBatch:
-    """The batch as it is."""
+    """Return the batch as it is."""
     return batch
 
 
 def shuffle(batch: TokenBatch) -> TokenBatch:
-    """Every order of a sentence's own tokens is equally likely."""
+    """Permute the tokens of each sentence uniformly."""
     content = batch.content
     keys = torch.rand(content.shape).to(content.device)
-    # Both lists name a row's content first and the rest after it, which is the same in both and so stays where it is.
-    # (Stable sorts: tokens with equal keys come in their order.)
+    # Both index lists name a row's content first and then the rest, which is equal in both and so keeps its position.
+    # The sorts are stable, so tokens with equal keys keep their order.
     places = torch.argsort((~content).long(), dim=1, stable=True)
     tokens = torch.argsort(keys.masked_fill(~content, 2.0), dim=1, stable=True)
     width = batch.factor.shape[-1]
@@ -101,7 +110,7 @@ def token_cutoff(batch: TokenBatch, rate: float) -> TokenBatch:
 
 
 def feature_cutoff(batch: TokenBatch, rate: float) -> TokenBatch:
-    """Zero ⌊rate · width⌋ dimensions of each sentence in all its real tokens, [CLS] and [SEP] too."""
+    """Zero ⌊rate · width⌋ dimensions of each sentence in all its real tokens, including [CLS] and [SEP]."""
     rows, _, width = batch.factor.shape
     cut = _choose(torch.ones(rows, width, dtype=torch.bool, device=batch.factor.device), rate)
     real = batch.attention_mask.bool()
@@ -109,50 +118,37 @@ def feature_cutoff(batch: TokenBatch, rate: float) -> TokenBatch:
 
 
 def embedding_dropout(batch: TokenBatch, rate: float) -> TokenBatch:
-    """Zero each number of the real tokens with probability ``rate``."""
+    """Zero each element of the real tokens with probability ``rate``."""
     cut = torch.rand(batch.factor.shape).to(batch.factor.device) < rate
     return replace(batch, factor=batch.factor * ~(cut & batch.attention_mask.bool().unsqueeze(-1)))
 
 
-def compose(*steps: Augmentation) -> Augmentation:
-    """One augmentation after the other."""
+def parse_augmentation(names: str, rates: Mapping[str, float] = DEFAULT_RATES) -> Augmentation:
+    """Return the augmentation of a name, or of several joined by ``+``.
 
-    def augment(batch: TokenBatch) -> TokenBatch:
-        for step in steps:
-            batch = step(batch)
-        return batch
+    Args:
+        names: One of :data:`AUGMENTATIONS`, or several joined by ``+``.
+        rates: Fractions to zero, by the names of the augmentations; 0 where one is missing.
 
-    return augment
+    Returns:
+        The augmentation.
 
-
-def parse_augmentation(words: str, rates: Mapping[str, float] = DEFAULT_RATES) -> Augmentation:
-    """The augmentation of a name, or of several joined by ``+``; ``rates`` go by the names."""
-    steps: list[Augmentation] = []
-    for name in (part.strip() for part in words.split("+")):
-        if name not in AUGMENTATIONS:
-            raise UsageError(
-                f"There is no augmentation {name!r} (in {words!r}); choose one of {', '.join(AUGMENTATIONS)}, "
-                "or join several with +."
-            )
-        rate = rates.get(name, 0.0)
-        if not 0 <= rate < 1:
-            raise UsageError(f"The rate of {name} must be from 0 up to 1, got {rate}.")
-        plain: dict[str, Augmentation] = {
-            "none": unchanged,
-            "shuffle": shuffle,
-            "token-cutoff": partial(token_cutoff, rate=rate),
-            "feature-cutoff": partial(feature_cutoff, rate=rate),
-            "dropout": partial(embedding_dropout, rate=rate),
-        }
-        steps.append(plain[name])
-    return compose(*steps)
+    Raises:
+        UsageError: A name is unknown, or a rate is not from 0 up to 1.
+    """
+    for name, rate in rates.items():
+        check(f"The rate of {name}", rate, RATE)
+    rated = {"token-cutoff": token_cutoff, "feature-cutoff": feature_cutoff, "dropout": embedding_dropout}
+    steps: dict[str, Augmentation] = {"none": unchanged, "shuffle": shuffle}
+    steps |= {name: partial(function, rate=rates.get(name, 0.0)) for name, function in rated.items()}
+    return chain(names, steps)
 
 
 def _choose(candidates: Tensor, rate: float) -> Tensor:
-    """Of each row's n candidates, ⌊rate · n⌋ at random."""
+    """Choose ⌊rate · n⌋ of each row's n candidates at random."""
     keys = torch.rand(candidates.shape).to(candidates.device).masked_fill(~candidates, 2.0)
     rank = keys.argsort(dim=1, stable=True).argsort(dim=1, stable=True)
-    # The little extra is for products such as 0.29 · 100, which floating point puts just below the whole number.
+    # The small constant is for products such as 0.29 · 100, which floating point puts just below the whole number.
     count = (candidates.sum(dim=1, keepdim=True).double() * rate + 1e-9).floor()
     return candidates & (rank < count)
 

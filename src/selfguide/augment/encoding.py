@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
@@ -19,6 +19,9 @@ from selfguide.augment.embeddings import Augmentation, token_batch
 from selfguide.engine.packing import can_pack, layout, packed
 from selfguide.errors import SelfguideError
 from selfguide.models.families import family_of
+
+if TYPE_CHECKING:
+    from sentence_transformers import SentenceTransformer
 
 Features = dict[str, Any]
 """A tokenised batch, as sentence-transformers passes it to a loss."""
@@ -76,6 +79,27 @@ def from_ids(sequences: Sequence[Sequence[int]], like: Mapping[str, Any], paddin
     if "token_type_ids" in like:
         made["token_type_ids"] = torch.zeros_like(made["input_ids"])
     return made
+
+
+def rewritten(
+    encoder: SentenceTransformer, features: Mapping[str, Any], frame: set[int], rewrite: Callable[[str], str]
+) -> Features:
+    """Decode a batch, change the text of each sentence and tokenise it again.
+
+    Args:
+        encoder: The encoder whose tokenizer made the batch.
+        features: The tokenised batch.
+        frame: Ids of [CLS], [SEP] and padding, which are left out of the text.
+        rewrite: Applied to each sentence as the tokenizer decodes it: truncated, and lower-cased if the encoder is.
+
+    Returns:
+        The new batch, on the device of the old one.
+    """
+    ids = features["input_ids"]
+    own = ([token for token in row if token not in frame] for row in ids.tolist())
+    texts = [rewrite(encoder.tokenizer.decode(row, clean_up_tokenization_spaces=False)) for row in own]
+    made = encoder.preprocess(texts)
+    return {name: value.to(ids.device) if isinstance(value, Tensor) else value for name, value in made.items()}
 
 
 def embed(model: nn.Module, transformer: nn.Module, features: Features, change: Change | None = None) -> Features:

@@ -1,27 +1,30 @@
-"""ConSERT's contrast as a loss, and its options: for the method itself and for those that go on from labelled pairs.
+"""ConSERT's loss: contrast two copies of each sentence that are augmented at the embedding layer.
 
-The formula is at the head of :mod:`selfguide.methods.consert`.
+The embedding layer turns a sentence into a matrix with one row for each token. Two copies of the matrix are changed in cheap
+ways: tokens shuffled, tokens or dimensions set to zero (:mod:`selfguide.augment.embeddings`). The Transformer reads both
+copies in one pass, and NT-Xent over the 2N embeddings of the batch pulls the copies of a sentence together and pushes all
+others away. The encoder's own dropout is off during training, because the augmentations replace it.
 
-Reference: Yan et al., ConSERT: A Contrastive Framework for Self-Supervised Sentence Representation Transfer, ACL 2021.
+Differences from the authors' released code: [CLS] and [SEP] are neither moved nor cut (theirs may be), tokens change places
+instead of position ids (equal for the Transformer), and both copies run in one pass.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-import torch
 from torch import Tensor
 
-from selfguide.augment.dropout import check_dropout, set_dropout
-from selfguide.augment.embeddings import DEFAULT_RATES, frame_ids, parse_augmentation
-from selfguide.augment.encoding import augmented, embedding_layer
-from selfguide.errors import UsageError
-from selfguide.losses import functional as losses
-from selfguide.losses.base import HeadedLoss, single
-from selfguide.models.encoders import POOLINGS, backbone, freeze_layer_zero, freeze_unused
-from selfguide.options import require_types
+from selfguide.augment.dropout import DROPOUT_RATE
+from selfguide.augment.embeddings import DEFAULT_RATES, RATE, parse_augmentation
+from selfguide.augment.encoding import Features, augmented, embedding_layer
+from selfguide.losses import functional
+from selfguide.losses.base import HeadedLoss, full_precision, single
+from selfguide.losses.rules import TEMPERATURE
+from selfguide.models.encoders import POOLINGS, backbone
+from selfguide.options import CheckedOptions, OneOf, check
 
 if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
@@ -36,66 +39,109 @@ CITATION = """\
 
 
 @dataclass(frozen=True)
-class ConsertOptions:
-    """Options of ConSERT; the defaults are the paper's."""
+class ConSERTOptions(CheckedOptions):
+    """Options of the methods that train with :class:`ConSERTLoss`; the defaults are the paper's."""
 
     first: str = "shuffle"
-    """What is done to the first copy: none, shuffle, token-cutoff, feature-cutoff, dropout, or several joined by +."""
+    """Augmentation of the first copy: none, shuffle, token-cutoff, feature-cutoff, dropout, or several joined by +."""
     second: str = "feature-cutoff"
-    """What is done to the second copy."""
-    temperature: float = 0.1
+    """Augmentation of the second copy."""
+    temperature: Annotated[float, TEMPERATURE] = 0.1
     """τ: the smaller, the more the hardest negatives count."""
-    token_cutoff_rate: float = 0.15
-    """Share of the tokens that token-cutoff sets to zero."""
-    feature_cutoff_rate: float = 0.2
-    """Share of the dimensions that feature-cutoff sets to zero."""
-    dropout_rate: float = 0.2
-    """Share of the numbers that the augmentation called dropout sets to zero."""
-    dropout: float = 0.0
-    """Rate of the encoder's own dropout while training; -1: as it is."""
+    token_cutoff_rate: Annotated[float, RATE] = 0.15
+    """Fraction of the tokens that token-cutoff sets to zero."""
+    feature_cutoff_rate: Annotated[float, RATE] = 0.2
+    """Fraction of the dimensions that feature-cutoff sets to zero."""
+    dropout_rate: Annotated[float, RATE] = 0.2
+    """Fraction of the elements that the augmentation called dropout sets to zero."""
+    dropout: Annotated[float, DROPOUT_RATE] = 0.0
+    """Rate of the encoder's own dropout during training; -1: keep it."""
     freeze_layer_0: bool = False
-    """Leave the embedding layer as it is."""
-    pooling: str = "mean"
-    """The sentence vector while training: cls, mean, max, last2 or first-last."""
-    eval_pooling: str = "last2"
-    """The sentence vector of the finished encoder; cls, mean, max, last2 or first-last."""
+    """Do not train the embedding layer."""
+    pooling: Annotated[str, OneOf(*POOLINGS)] = "mean"
+    """Pooling during training: cls, mean, max, last2 or first-last."""
+    eval_pooling: Annotated[str, OneOf(*POOLINGS)] = "last2"
+    """Pooling of the finished encoder: cls, mean, max, last2 or first-last."""
 
     def __post_init__(self) -> None:
-        require_types(self)
-        check_dropout(self.dropout)
-        if not self.temperature > 0:
-            raise UsageError(f"temperature must be above 0, got {self.temperature}.")
-        for words in (self.first, self.second):
-            self.check_copy(words)
-        for pooling in (self.pooling, self.eval_pooling):
-            if pooling not in POOLINGS:
-                raise UsageError(f"There is no pooling {pooling!r}; choose one of {', '.join(POOLINGS)}.")
+        """Check the augmentations too."""
+        super().__post_init__()
+        for names in (self.first, self.second):
+            self.check_augmentation(names)
 
-    def check_copy(self, words: str) -> None:
-        """Refuse in words what is no augmentation."""
-        parse_augmentation(words, self.rates)
+    def check_augmentation(self, names: str) -> None:
+        """Check the augmentation of one copy.
+
+        Raises:
+            UsageError: A name is unknown.
+        """
+        parse_augmentation(names, self.rates)
 
     @property
     def rates(self) -> dict[str, float]:
-        """The rates by the augmentations' names."""
+        """The rates by the names of the augmentations."""
         return {
             "token-cutoff": self.token_cutoff_rate,
             "feature-cutoff": self.feature_cutoff_rate,
             "dropout": self.dropout_rate,
         }
 
+    def loss_settings(self) -> dict[str, Any]:
+        """Return the arguments of :class:`ConSERTLoss` that these options describe."""
+        return {name: getattr(self, name) for name in ConSERTLoss.config_names}
 
-class ConsertLoss(HeadedLoss):
-    """ConSERT's contrast as an ordinary sentence-transformers loss over one column of sentences, without labels.
+
+class ConSERTLoss(HeadedLoss):
+    """Contrast two copies of each sentence, augmented at the embedding layer (ConSERT).
+
+    Formula:
+        With x_1 … x_2N the embeddings of both copies of a batch, and μ(m) the other copy of the sentence of x_m:
+
+            loss = mean over m of −log exp(cos(x_m, x_μ(m)) / τ) / Σ_{n≠m} exp(cos(x_m, x_n) / τ)
 
     Args:
-        model: the SentenceTransformer to be tuned, with the pooling to be trained.
-        first, second: the augmentations of the two copies, see :mod:`selfguide.augment.embeddings`.
+        model: The SentenceTransformer to be trained; ConSERT takes the mean of the last layer's tokens.
+        first: Augmentation of the first copy, see :mod:`selfguide.augment.embeddings`.
+        second: Augmentation of the second copy.
         temperature: τ.
-        rates: of the augmentations, by their names.
-        dropout: rate of the Transformer's own dropout while training; −1 keeps the encoder's own.
-        freeze_layer_0: take the embedding layer out of training.
+        rates: Fractions that the augmentations set to zero, by their names.
+        dropout: Rate of the Transformer's own dropout during training; −1 keeps the encoder's own.
+        freeze_layer_0: Do not train the embedding layer.
+
+    Raises:
+        UsageError: An argument is out of range, or an augmentation unknown.
+        SelfguideError: The encoder has no embedding layer that can be changed from outside.
+
+    Inputs:
+        | Texts    | Labels |
+        |----------|--------|
+        | sentence | none   |
+
+    Relations:
+        :class:`~selfguide.losses.DropoutContrastLoss` has dropout as its only augmentation; :class:`~selfguide.losses.JointLoss`
+        adds the classification of labelled pairs.
+
+    Example:
+        ```python
+        from datasets import Dataset
+        from sentence_transformers import SentenceTransformerTrainer
+
+        import selfguide
+        from selfguide.losses import ConSERTLoss
+
+        model = selfguide.load_encoder("mini", pooling="mean")
+        loss = ConSERTLoss(model, first="shuffle", second="token-cutoff+feature-cutoff")
+        text = Dataset.from_dict({"sentence": ["It rains.", "The train is late.", "She plays the cello."]})
+        SentenceTransformerTrainer(model=model, train_dataset=text, loss=loss).train()
+        ```
+
+    Reference:
+        Yan et al., ConSERT: A Contrastive Framework for Self-Supervised Sentence Representation Transfer, ACL 2021:
+        https://arxiv.org/abs/2105.11741
     """
+
+    citation = CITATION
+    config_names = ("first", "second", "temperature", "rates", "dropout", "freeze_layer_0")
 
     def __init__(
         self,
@@ -107,51 +153,16 @@ class ConsertLoss(HeadedLoss):
         dropout: float = 0.0,
         freeze_layer_0: bool = False,
     ) -> None:
-        super().__init__()
-        if not temperature > 0:
-            raise UsageError(f"temperature must be above 0, got {temperature}.")
-        self.names, self.rates = (first, second), dict(rates)
-        self.augmentations = [parse_augmentation(words, rates) for words in self.names]
-        self.temperature, self.dropout, self.freeze_layer_0 = temperature, dropout, freeze_layer_0
-        embedding_layer(backbone(model))  # refuses in words an encoder that cannot be augmented
-        set_dropout(model, dropout)
-        if freeze_layer_0:
-            freeze_layer_zero(model)
-        freeze_unused(model)
-        self.model = model
-        self._transformers = (backbone(model),)  # in a tuple, so that it is not registered a second time
-        self._frame = frame_ids(model.tokenizer)
+        check("temperature", temperature, TEMPERATURE)
+        augmentations = [parse_augmentation(names, rates) for names in (first, second)]
+        embedding_layer(backbone(model))
+        super().__init__(model, dropout, freeze_layer_0)
+        self._augmentations = augmentations
+        self.first, self.second, self.temperature, self.rates = first, second, temperature, dict(rates)
 
-    def forward(self, sentence_features: Iterable[dict[str, Tensor]], labels: Tensor | None = None) -> Tensor:
+    def forward(self, sentence_features: Iterable[Features], labels: Tensor | None = None) -> Tensor:
+        """Return the loss of a batch; see the class."""
         features = next(iter(sentence_features))
-        first, second = augmented(self.model, self._transformers[0], features, self.augmentations, self._frame)
-        with torch.autocast(first.device.type, enabled=False):  # logits are too coarse in bfloat16
-            return losses.nt_xent_pairs(single(first), single(second), self.temperature)
-
-    def get_config_dict(self) -> dict[str, Any]:
-        """The loss's settings, as sentence-transformers' model cards show them."""
-        return {
-            "first": self.names[0],
-            "second": self.names[1],
-            "temperature": self.temperature,
-            "rates": self.rates,
-            "dropout": self.dropout,
-            "freeze_layer_0": self.freeze_layer_0,
-        }
-
-    @property
-    def citation(self) -> str:
-        return CITATION
-
-
-def consert_loss(student: SentenceTransformer, options: ConsertOptions) -> ConsertLoss:
-    """The loss that the options describe."""
-    return ConsertLoss(
-        student,
-        first=options.first,
-        second=options.second,
-        temperature=options.temperature,
-        rates=options.rates,
-        dropout=options.dropout,
-        freeze_layer_0=options.freeze_layer_0,
-    )
+        first, second = augmented(self.model, self.transformer, features, self._augmentations, self.frame_ids)
+        with full_precision(first):
+            return functional.nt_xent_pairs(single(first), single(second), self.temperature)

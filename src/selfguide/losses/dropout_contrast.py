@@ -1,13 +1,10 @@
-"""Contrast through dropout alone: the same sentence twice through the encoder, and its two vectors should meet.
+"""SimCSE's loss: contrast two forward passes over the same sentences, which differ by dropout alone.
 
-With z_i = f(c_i) and z'_i = f(c'_i), where c_i and c'_i are the vectors of sentence i under two draws of dropout and f is
-the head (or nothing):
-
-    loss = mean over i of −log exp(cos(z_i, z'_i) / τ) / Σ_j exp(cos(z_i, z'_j) / τ)
-
-It is the loss of SimCSE, kept apart from that method because others build on it.
-
-Reference: Gao, Yao and Chen, SimCSE: Simple Contrastive Learning of Sentence Embeddings, EMNLP 2021.
+Each sentence of a batch passes through the encoder twice in training mode. Dropout makes two slightly different embeddings of
+it; the second is the positive of the first, and the second embeddings of the other sentences are its negatives. Only the first
+versions are anchors and only the second ones are candidates: N terms of N candidates each, not the 2N of NT-Xent. Embeddings
+are compared through a head (Linear, Tanh) that is trained with the encoder and not saved. Both passes run as one pass over the
+doubled batch.
 """
 
 from __future__ import annotations
@@ -18,13 +15,15 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from selfguide.augment.dropout import OWN, highest_dropout, set_dropout
-from selfguide.augment.encoding import Features, embed, twice
+from selfguide.augment.dropout import KEEP_DROPOUT, highest_dropout
+from selfguide.augment.encoding import Features, twice
 from selfguide.engine.gradient_cache import cached_embeddings, chunks_of
 from selfguide.errors import UsageError
-from selfguide.losses import functional as losses
-from selfguide.losses.base import HeadedLoss, single
-from selfguide.models.encoders import backbone, freeze_layer_zero, freeze_unused
+from selfguide.losses import functional
+from selfguide.losses.base import HeadedLoss, full_precision, single
+from selfguide.losses.rules import GRADIENT_CACHE, TEMPERATURE
+from selfguide.models.encoders import backbone
+from selfguide.options import check
 
 if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
@@ -39,53 +38,78 @@ CITATION = """\
 
 
 class DropoutContrastLoss(HeadedLoss):
-    """The loss above as an ordinary sentence-transformers loss over one column of sentences, without labels.
+    """Contrast two embeddings of each sentence under two draws of dropout (unsupervised SimCSE).
+
+    Formula:
+        With c_i and c'_i the two embeddings of sentence i, f the head (or nothing) and φ(u, v) = exp(cos(f(u), f(v)) / τ):
+
+            loss = mean over i of −log φ(c_i, c'_i) / Σ_j φ(c_i, c'_j)
 
     Args:
-        model: the SentenceTransformer to be tuned.
+        model: The SentenceTransformer to be trained.
         temperature: τ.
-        head: pass the vectors through Linear and Tanh before they are compared. The head lives in the loss.
-        dropout: rate of every dropout in the Transformer while it is trained; −1 keeps the encoder's own.
-        freeze_layer_0: take the embedding layer out of training.
-        gradient_cache: sentences that go through the encoder at a time, for batches larger than memory; 0 for all.
+        head: Compare through a Linear and Tanh head, which lives in the loss and is not saved with the model.
+        dropout: Rate of every dropout in the Transformer during training; −1 keeps the encoder's own.
+        freeze_layer_0: Do not train the embedding layer.
+        gradient_cache: Sentences that pass through the encoder at a time, for batches larger than memory; 0 for all.
 
-    Example::
+    Raises:
+        UsageError: An argument is out of range, or the encoder has no dropout.
+
+    Inputs:
+        | Texts    | Labels |
+        |----------|--------|
+        | sentence | none   |
+
+    Relations:
+        ``MultipleNegativesRankingLoss`` on every sentence paired with itself gives the same objective without a head, with two
+        separate passes. :class:`~selfguide.losses.MirrorLoss` adds a masked span and takes all 2N embeddings as anchors.
+
+    Example:
+        ```python
+        from datasets import Dataset
+        from sentence_transformers import SentenceTransformerTrainer
+
+        import selfguide
+        from selfguide.losses import DropoutContrastLoss
 
         model = selfguide.load_encoder("mini", pooling="cls")
         loss = DropoutContrastLoss(model, dropout=0.05)
         text = Dataset.from_dict({"sentence": ["It rains.", "The train is late.", "She plays the cello."]})
         SentenceTransformerTrainer(model=model, train_dataset=text, loss=loss).train()
+        ```
+
+    Reference:
+        Gao, Yao and Chen, SimCSE: Simple Contrastive Learning of Sentence Embeddings, EMNLP 2021:
+        https://arxiv.org/abs/2104.08821
     """
+
+    citation = CITATION
+    config_names = ("temperature", "dropout", "freeze_layer_0")
 
     def __init__(
         self,
         model: SentenceTransformer,
         temperature: float = 0.05,
         head: bool = True,
-        dropout: float = OWN,
+        dropout: float = KEEP_DROPOUT,
         freeze_layer_0: bool = False,
         gradient_cache: int = 0,
     ) -> None:
-        super().__init__()
-        self.gradient_cache = gradient_cache
-        if not temperature > 0:
-            raise UsageError(f"temperature must be above 0, got {temperature}.")
-        set_dropout(model, dropout)
+        check("temperature", temperature, TEMPERATURE)
+        check("gradient_cache", gradient_cache, GRADIENT_CACHE)
+        super().__init__(model, dropout, freeze_layer_0)
         if highest_dropout(model) == 0:
             raise UsageError(
                 "Without dropout the two passes over a sentence are equal, and there is nothing to learn: this encoder's own "
                 "dropout is 0, or 0 was asked for. Set one, such as --dropout 0.1."
             )
-        self.temperature, self.dropout, self.freeze_layer_0 = temperature, dropout, freeze_layer_0
-        if freeze_layer_0:
-            freeze_layer_zero(model)
-        freeze_unused(model)
-        self.model = model
-        self._transformers = (backbone(model),)  # in a tuple, so that it is not registered a second time
+        self.temperature, self.gradient_cache = temperature, gradient_cache
         self.head = _head(model) if head else nn.Identity()
         self.share_over_processes()
 
-    def forward(self, sentence_features: Iterable[dict[str, Tensor]], labels: Tensor | None = None) -> Tensor:
+    def forward(self, sentence_features: Iterable[Features], labels: Tensor | None = None) -> Tensor:
+        """Return the loss of a batch; see the class."""
         self.begin_step()
         features = next(iter(sentence_features))
         if self.gradient_cache and torch.is_grad_enabled():
@@ -94,34 +118,24 @@ class DropoutContrastLoss(HeadedLoss):
             pairs = self._pairs(features)
         return self.contrast(torch.cat(pairs.unbind(dim=1)))
 
-    def _pairs(self, features: Features) -> Tensor:
-        """Both vectors of each sentence, (batch, 2, dim)."""
-        vectors = embed(self.model, self._transformers[0], twice(features))["sentence_embedding"]
-        return torch.stack(vectors.chunk(2), dim=1)
-
-    def contrast(self, vectors: Tensor) -> Tensor:
-        """The loss on 2N vectors, the second N of them the second versions of the first N."""
-        # In single precision whatever the encoder runs in: logits reach 1/τ, too coarse in bfloat16.
-        with torch.autocast(vectors.device.type, enabled=False):
-            first, second = self.head(single(vectors)).chunk(2)
-            return losses.info_nce(first, second, self.temperature)
+    def contrast(self, embeddings: Tensor) -> Tensor:
+        """Compute the loss of 2N embeddings, the second N of them the second versions of the first N."""
+        with full_precision(embeddings):
+            first, second = self.head(single(embeddings)).chunk(2)
+            return functional.info_nce(first, second, self.temperature)
 
     def get_config_dict(self) -> dict[str, Any]:
-        """The loss's settings, as sentence-transformers' model cards show them."""
-        return {
-            "temperature": self.temperature,
-            "head": not isinstance(self.head, nn.Identity),
-            "dropout": self.dropout,
-            "freeze_layer_0": self.freeze_layer_0,
-        }
+        """Return the loss's settings, as model cards show them."""
+        return {**super().get_config_dict(), "head": not isinstance(self.head, nn.Identity)}
 
-    @property
-    def citation(self) -> str:
-        return CITATION
+    def _pairs(self, features: Features) -> Tensor:
+        """Return both embeddings of each sentence (batch, 2, dim)."""
+        embeddings = self.encode(twice(features))["sentence_embedding"]
+        return torch.stack(embeddings.chunk(2), dim=1)
 
 
 def _head(model: SentenceTransformer) -> nn.Module:
-    """Linear and Tanh of the vector's own width, started as the encoder's own layers were."""
+    """Make a Linear and Tanh head of the embedding dimension, initialised like the encoder's own layers."""
     width = int(model.get_embedding_dimension() or 0)
     linear = nn.Linear(width, width)
     nn.init.normal_(linear.weight, std=float(getattr(backbone(model).config, "initializer_range", 0.02)))

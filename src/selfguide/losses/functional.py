@@ -1,41 +1,54 @@
-"""The contrastive objectives, as pure functions of tensors: those of self-guidance, and the two that others share.
+"""The formulas of the losses, as pure functions of tensors.
 
-The objectives of self-guidance take the student's embeddings ``c`` of shape (batch, dim) and the guide's views ``h``, both
-already through the projection head if there is one, and compare them by cosine. With φ(u, v) = exp(cos(u, v) / τ):
+Write φ(u, v) = exp(cos(u, v) / τ). Two versions of each sentence are contrasted in one of two forms:
 
-* ``sg``      (L_base)  NT-Xent over X = {c_i} ∪ {h_i}: every element is an anchor, its partner is the positive.
-* ``opt1``    anchors are the c_i alone:       −log φ(c_i, h_i) / (Σ_{j≠i} φ(c_i, c_j) + Σ_j φ(c_i, h_j))
-* ``opt2``    embeddings repel views only:     −log φ(c_i, h_i) / Σ_j φ(c_i, h_j)
-* ``sg-opt``  (L_opt3) all views of the sentence are positives, one at a time, and all views of the others negatives:
-              −log φ(c_i, h_ik) / (φ(c_i, h_ik) + Σ_{m≠i} Σ_n φ(c_i, h_mn)), averaged over i and k.
+* :func:`nt_xent_pairs`      2N anchors, all other vectors are candidates (ConSERT, Mirror-BERT, CLEAR, back-translation).
+* :func:`info_nce`           N anchors against the N second versions (SimCSE).
+* :func:`momentum_contrast`  as ``info_nce``, with a queue of past keys as further negatives (CERT).
 
-Contrast of two versions of each sentence comes in two forms: ``nt_xent_pairs`` (2N anchors; ConSERT, Mirror-BERT, CLEAR)
-and ``info_nce`` (N anchors against N positives; SimCSE). They are the forms of ``sg`` and ``opt2``.
+The objectives of self-guidance take the student's embeddings c (batch, dim) and the guide's views h, both already projected:
 
-Nothing here knows a model or a tokenizer, and a new objective is a few lines.
+* :func:`sg`      (L_base)  NT-Xent over X = {c_i} ∪ {h_i}: every element is an anchor, its partner is the positive.
+* :func:`opt1`    anchors are the c_i alone:       −log φ(c_i, h_i) / (Σ_{j≠i} φ(c_i, c_j) + Σ_j φ(c_i, h_j))
+* :func:`opt2`    embeddings repel views only:     −log φ(c_i, h_i) / Σ_j φ(c_i, h_j)
+* :func:`sg_opt`  (L_opt3) all views of the sentence are positives, one at a time, and all views of the others negatives:
+                  −log φ(c_i, h_ik) / (φ(c_i, h_ik) + Σ_{m≠i} Σ_n φ(c_i, h_mn)), averaged over i and k.
 
-Reference: Kim, Yoo and Lee, Self-Guided Contrastive Learning for BERT Sentence Representations, ACL 2021.
+Others have formulas of their own: :func:`contrastive_tension` and :func:`contrastive_tension_in_batch` (Contrastive Tension),
+:func:`info_max` (IS-BERT), :func:`pair_features` (natural language inference), :func:`stay_close` (self-guidance).
+
+Reference: Kim, Yoo and Lee, Self-Guided Contrastive Learning for BERT Sentence Representations, ACL 2021; for the others see
+the losses that use them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import math
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from selfguide.errors import UsageError
+from selfguide.options import OneOf, check
 
 SINGLE_VIEW_OBJECTIVES = ("sg", "opt1", "opt2")
 OBJECTIVES = (*SINGLE_VIEW_OBJECTIVES, "sg-opt")
+OBJECTIVE = OneOf(*OBJECTIVES)
+"""Rule of an option that names one of :data:`OBJECTIVES`."""
 
 
 def nt_xent(vectors: Tensor, partner: Tensor, temperature: float) -> Tensor:
-    """NT-Xent over a set of vectors in which ``partner[m]`` is the row of the positive of row m.
+    """Compute NT-Xent: −log φ(x_m, x_partner(m)) / Σ_{n≠m} φ(x_m, x_n), averaged over all rows m.
 
-    −log φ(x_m, x_partner(m)) / Σ_{n≠m} φ(x_m, x_n), averaged over all rows.
+    Args:
+        vectors: Vectors (count, dim).
+        partner: Row of each row's positive (count,).
+        temperature: τ.
+
+    Returns:
+        The loss, a scalar.
     """
     logits = _cosines(vectors, vectors) / temperature
     itself = torch.eye(len(vectors), dtype=torch.bool, device=vectors.device)
@@ -43,7 +56,19 @@ def nt_xent(vectors: Tensor, partner: Tensor, temperature: float) -> Tensor:
 
 
 def nt_xent_pairs(first: Tensor, second: Tensor, temperature: float) -> Tensor:
-    """NT-Xent over two vectors of each sentence: all 2N are anchors, and all but the anchor itself are candidates."""
+    """Compute NT-Xent over two vectors of each sentence: all 2N are anchors, and all but the anchor itself are candidates.
+
+    Args:
+        first: First vectors (batch, dim).
+        second: Second vectors (batch, dim).
+        temperature: τ.
+
+    Returns:
+        The loss, a scalar.
+
+    Raises:
+        ValueError: The shapes differ, or the temperature is not above 0.
+    """
     _check(first, second, temperature, view_dims=2)
     rows = torch.arange(len(first), device=first.device)
     partner = torch.cat([rows + len(rows), rows])
@@ -51,19 +76,127 @@ def nt_xent_pairs(first: Tensor, second: Tensor, temperature: float) -> Tensor:
 
 
 def info_nce(anchors: Tensor, positives: Tensor, temperature: float) -> Tensor:
-    """−log φ(a_i, p_i) / Σ_j φ(a_i, p_j), averaged over i: the N positives are the only candidates."""
+    """Compute −log φ(a_i, p_i) / Σ_j φ(a_i, p_j), averaged over i: the N positives are the only candidates.
+
+    Args:
+        anchors: Vectors a (batch, dim).
+        positives: Vectors p (batch, dim).
+        temperature: τ.
+
+    Returns:
+        The loss, a scalar.
+
+    Raises:
+        ValueError: The shapes differ, or the temperature is not above 0.
+    """
     _check(anchors, positives, temperature, view_dims=2)
     logits = _cosines(anchors, positives) / temperature
     return F.cross_entropy(logits, torch.arange(len(anchors), device=anchors.device))
 
 
+def momentum_contrast(queries: Tensor, keys: Tensor, queue: Tensor, temperature: float) -> Tensor:
+    """Compute −log φ(q_i, k_i) / (Σ_j φ(q_i, k_j) + Σ_n φ(q_i, queue_n)), averaged over i.
+
+    The other keys of the batch are candidates beside the queue's, because at the start the queue is empty.
+
+    Args:
+        queries: Vectors q (batch, dim).
+        keys: Vectors k (batch, dim).
+        queue: Keys of past batches (queued, dim).
+        temperature: τ.
+
+    Returns:
+        The loss, a scalar.
+    """
+    candidates = torch.cat([F.normalize(keys, dim=-1), F.normalize(queue, dim=-1)])
+    logits = F.normalize(queries, dim=-1) @ candidates.T / temperature
+    return F.cross_entropy(logits, torch.arange(len(queries), device=queries.device))
+
+
+def contrastive_tension(u: Tensor, v: Tensor, distances: Tensor) -> Tensor:
+    """Compute the binary cross-entropy of u_i · v_i as "same sentence" and u_i · v_j as "another", averaged over all pairs.
+
+    Args:
+        u: The first encoder's vectors of the anchors (anchors, dim), the first rows of the batch.
+        v: The second encoder's vectors of the batch (batch, dim).
+        distances: Rows from an anchor i to its negatives j, modulo the batch, the same for all anchors (negatives,).
+
+    Returns:
+        The loss, a scalar.
+    """
+    rows = torch.arange(len(u), device=u.device)
+    partners = (rows.unsqueeze(1) + distances) % len(v)
+    same = (u * v[rows]).sum(dim=-1, keepdim=True)
+    other = torch.einsum("ad,akd->ak", u, v[partners])
+    return torch.cat([F.softplus(-same), F.softplus(other)], dim=1).mean()  # softplus(−x) = −log σ(x)
+
+
+def contrastive_tension_in_batch(u: Tensor, v: Tensor, scale: Tensor) -> Tensor:
+    """Compute −log exp(s cos(u_i, v_i)) / Σ_j exp(s cos(u_i, v_j)), and the same with u and v exchanged; the mean of both.
+
+    Args:
+        u: The first encoder's vectors (batch, dim).
+        v: The second encoder's vectors (batch, dim).
+        scale: s, a scalar.
+
+    Returns:
+        The loss, a scalar.
+    """
+    logits = scale * F.normalize(u, dim=-1) @ F.normalize(v, dim=-1).T
+    own = torch.arange(len(u), device=u.device)
+    return (F.cross_entropy(logits, own) + F.cross_entropy(logits.T, own)) / 2
+
+
+def info_max(tokens: Tensor, sentences: Tensor, owners: Tensor) -> Tensor:
+    """Compute the negative Jensen–Shannon estimate of the mutual information between tokens and their sentences.
+
+    Args:
+        tokens: Local features (tokens, dim).
+        sentences: Global vectors (batch, dim).
+        owners: The sentence that each token belongs to (tokens,).
+
+    Returns:
+        The loss, a scalar; for a batch of one sentence only the part of matching pairs.
+    """
+    scores = tokens @ sentences.T
+    own = F.one_hot(owners, len(sentences)).bool()
+    together = math.log(2) - F.softplus(-scores[own])
+    if len(sentences) == 1:
+        return -together.mean()
+    apart = F.softplus(scores[~own]) - math.log(2)
+    return apart.mean() - together.mean()
+
+
+def pair_features(u: Tensor, v: Tensor, product: bool = False) -> Tensor:
+    """Return (u, v, |u − v|), and u ∘ v after it with ``product``: the input of a classifier of sentence pairs."""
+    return torch.cat([u, v, (u - v).abs(), *([u * v] if product else [])], dim=-1)
+
+
 def sg(embeddings: Tensor, views: Tensor, temperature: float) -> Tensor:
-    """L_base: NT-Xent over the embeddings and one view of each sentence; ``views`` has shape (batch, dim)."""
+    """Compute L_base: NT-Xent over the embeddings and one view of each sentence.
+
+    Args:
+        embeddings: Student embeddings c (batch, dim).
+        views: One view h of each sentence (batch, dim).
+        temperature: τ.
+
+    Returns:
+        The loss, a scalar.
+    """
     return nt_xent_pairs(embeddings, views, temperature)
 
 
 def opt1(embeddings: Tensor, views: Tensor, temperature: float) -> Tensor:
-    """L_opt1: as :func:`sg`, but only the embeddings are anchors; ``views`` has shape (batch, dim)."""
+    """Compute L_opt1: as :func:`sg`, but only the embeddings are anchors.
+
+    Args:
+        embeddings: Student embeddings c (batch, dim).
+        views: One view h of each sentence (batch, dim).
+        temperature: τ.
+
+    Returns:
+        The loss, a scalar.
+    """
     _check(embeddings, views, temperature, view_dims=2)
     to_views = _cosines(embeddings, views) / temperature
     to_embeddings = _cosines(embeddings, embeddings) / temperature
@@ -73,45 +206,64 @@ def opt1(embeddings: Tensor, views: Tensor, temperature: float) -> Tensor:
 
 
 def opt2(embeddings: Tensor, views: Tensor, temperature: float) -> Tensor:
-    """L_opt2: embeddings against views only; ``views`` has shape (batch, dim)."""
+    """Compute L_opt2: embeddings against views only.
+
+    Args:
+        embeddings: Student embeddings c (batch, dim).
+        views: One view h of each sentence (batch, dim).
+        temperature: τ.
+
+    Returns:
+        The loss, a scalar.
+    """
     return info_nce(embeddings, views, temperature)
 
 
 def sg_opt(embeddings: Tensor, views: Tensor, temperature: float) -> Tensor:
-    """L_opt3, the objective of SG-OPT: each view of a sentence against all views of the others; ``views`` is 3-D.
+    """Compute L_opt3, the objective of SG-OPT: each view of a sentence against all views of the others.
 
     One matrix product gives every cosine. With s the positive's logit and N the log-sum-exp of the negatives, a term is
     −log e^s / (e^s + e^N) = softplus(N − s), so the sum over negatives is made once for each sentence, not once for each view.
+
+    Args:
+        embeddings: Student embeddings c (batch, dim).
+        views: All views h of each sentence (batch, views, dim).
+        temperature: τ.
+
+    Returns:
+        The loss, a scalar.
     """
     _check(embeddings, views, temperature, view_dims=3)
     batch, count, _ = views.shape
     logits = _cosines(embeddings, views.flatten(0, 1)).view(batch, batch, count) / temperature
     rows = torch.arange(batch, device=embeddings.device)
     positives = logits[rows, rows]
-    if batch == 1:  # nothing to tell the sentence apart from: every term is −log 1
+    if batch == 1:  # without negatives every term is −log 1
         return (positives * 0.0).sum()
     own = torch.eye(batch, dtype=torch.bool, device=embeddings.device).unsqueeze(-1)
     negatives = logits.masked_fill(own, float("-inf")).flatten(1).logsumexp(dim=1, keepdim=True)
     return F.softplus(negatives - positives).mean()
 
 
-def objective(name: str) -> Any:
-    """The loss function of an objective's name."""
-    functions = {"sg": sg, "opt1": opt1, "opt2": opt2, "sg-opt": sg_opt}
-    if name not in functions:
-        raise UsageError(f"There is no objective {name!r}; choose one of {', '.join(OBJECTIVES)}.")
-    return functions[name]
+def objective(name: str) -> Callable[[Tensor, Tensor, float], Tensor]:
+    """Return the objective of self-guidance with the given name.
+
+    Raises:
+        UsageError: The name is not one of :data:`OBJECTIVES`.
+    """
+    check("objective", name, OBJECTIVE)
+    return {"sg": sg, "opt1": opt1, "opt2": opt2, "sg-opt": sg_opt}[name]
 
 
-# Numbers a CPU works on at a time in the stay-close term: three stretches of them stay in its cache between two operations.
-_STRETCH = 1 << 18
+# Elements that a CPU processes at a time in the stay-close term: three chunks of this size stay in its cache.
+_CHUNK = 1 << 18
 
 
 class _SquaredDistance(torch.autograd.Function):
-    """Σ‖a − b‖² over lists of tensors. Its cost is the memory it walks through, so that is done as seldom as can be.
+    """Σ‖a − b‖² over lists of tensors, with as few passes over memory as possible, since they are its whole cost.
 
-    Nothing is kept for the backward pass but the tensors themselves. A GPU does it in a handful of fused kernels, instead of
-    three for each parameter; a CPU stretch by stretch, in its cache.
+    The backward pass saves nothing but the tensors themselves. A GPU needs a handful of fused kernels, instead of three for
+    each parameter; a CPU works chunk by chunk, in its cache.
     """
 
     @staticmethod
@@ -123,7 +275,7 @@ class _SquaredDistance(torch.autograd.Function):
             return torch.stack(torch._foreach_norm(torch._foreach_sub(ones, others))).square().sum()
         parts = []
         for a, b in zip(ones, others, strict=True):
-            for one, other in _stretches(a, b):
+            for one, other in _chunks(a, b):
                 difference = one - other
                 parts.append(torch.dot(difference, difference))
         return torch.stack(parts).sum()
@@ -138,18 +290,29 @@ class _SquaredDistance(torch.autograd.Function):
         else:
             scaled = [torch.empty_like(a) for a in ones]
             for a, b, found in zip(ones, others, scaled, strict=True):
-                for one, other, place in _stretches(a, b, found):
+                for one, other, place in _chunks(a, b, found):
                     torch.sub(one, other, out=place).mul_(twice)
         return (None, *scaled, *([None] * ctx.count))
 
 
-def _stretches(*tensors: Tensor) -> Iterator[tuple[Tensor, ...]]:
-    """The same stretches of several contiguous tensors, one after the other."""
-    return zip(*(tensor.view(-1).split(_STRETCH) for tensor in tensors), strict=True)
+def _chunks(*tensors: Tensor) -> Iterator[tuple[Tensor, ...]]:
+    """Yield the corresponding chunks of contiguous tensors of the same size."""
+    return zip(*(tensor.view(-1).split(_CHUNK) for tensor in tensors), strict=True)
 
 
 def stay_close(student: Sequence[Tensor], guide: Sequence[Tensor]) -> Tensor:
-    """‖θ_F − θ_T‖², summed over pairs of parameters; its gradient reaches the student's alone."""
+    """Compute ‖θ_F − θ_T‖², summed over pairs of parameters; only the student's get a gradient.
+
+    Args:
+        student: Parameters θ_T.
+        guide: Parameters θ_F, in the same order.
+
+    Returns:
+        The distance, a scalar; 0 without any parameters.
+
+    Raises:
+        ValueError: The lists differ in length.
+    """
     if len(student) != len(guide):
         raise ValueError(
             f"stay_close compares parameters pair by pair, but got {len(student)} and {len(guide)} of them."

@@ -1,89 +1,106 @@
-"""ConSERT's joint loss: labels and contrast on the same pairs, and the augmentation that only labels make possible.
+"""ConSERT's joint loss: labels and contrast on the same pairs, with an augmentation that only labels make possible.
 
-With u, v the vectors of a batch's premises and hypotheses as they are, and u', v' (u'', v'') those of their two copies:
+The premises and hypotheses of a batch are classified as in :mod:`selfguide.losses.nli`. Beside it, two copies of each
+sentence are contrasted by NT-Xent, premises with premises and hypotheses with hypotheses. A copy is the sentence as it is
+(``none``), augmented at the embedding layer (:mod:`selfguide.augment.embeddings`), or ``adversarial``: each token of the
+embedding layer's output moves by a step of fixed length along the gradient of the classification loss. The step itself is a
+constant: no gradient flows through it. NT-Xent is the mean over its 2N anchors; the factor 2 in the formula makes it the sum
+of the two copies' means, which is what the published α belongs to.
 
-    L_ce  = mean over pairs of −log softmax(W (u, v, |u − v|))[label]
-    L_con = 2 · NT-Xent(u', u'') + 2 · NT-Xent(v', v'')
-    loss  = L_ce + α L_con
-
-NT-Xent is the mean over its 2N anchors; the factor 2 makes of it the sum over the two copies' means, which is what the
-published α belongs to. A copy is changed at the embedding layer (:mod:`selfguide.augment.embeddings`), or it is ``adversarial``:
-with E the embedding layer's output, each token moves by a step of length ε in the direction that raises L_ce fastest:
-
-    E_t ← E_t + ε · g_t / ‖g_t‖,   g = ∂L_ce / ∂E
-
-The step itself is a constant: no gradient goes through it.
-
-Reference: Yan et al., ConSERT: A Contrastive Framework for Self-Supervised Sentence Representation Transfer, ACL 2021.
+Differences from the authors' released scripts: the classifier sees (u, v, |u − v|) as in the paper, where the scripts add
+max(u, v)². Equal premises in a batch (SNLI has each three times) count as different sentences in the contrast, as they do in the
+scripts.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from selfguide.augment.dropout import OWN, set_dropout
-from selfguide.augment.embeddings import DEFAULT_RATES, frame_ids, parse_augmentation, unchanged
-from selfguide.augment.encoding import Features, augmented, embed, embedding_layer
+from selfguide.augment.dropout import KEEP_DROPOUT, set_dropout
+from selfguide.augment.embeddings import DEFAULT_RATES, parse_augmentation, unchanged
+from selfguide.augment.encoding import Features, augmented, embedding_layer
 from selfguide.errors import UsageError
-from selfguide.losses import functional as losses
-from selfguide.losses.base import single
+from selfguide.losses import functional
+from selfguide.losses.base import full_precision, single
 from selfguide.losses.consert import CITATION
-from selfguide.losses.nli import PairLoss
+from selfguide.losses.nli import NLISoftmaxLoss
+from selfguide.losses.rules import TEMPERATURE, WEIGHT
 from selfguide.models.encoders import backbone, freeze_layer_zero
+from selfguide.options import Above, check
 
 if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
 
 PLAIN, ADVERSARIAL = "none", "adversarial"
+NOISE = Above(0)
 
 
-def check_copy(words: str, rates: Mapping[str, float]) -> None:
-    """Refuse in words what is no way to change a copy."""
-    if words == ADVERSARIAL:
-        return
-    if ADVERSARIAL in words:
-        raise UsageError(f"{ADVERSARIAL} cannot be joined to other augmentations, as in {words!r}: give it alone.")
-    parse_augmentation(words, rates)
+class JointLoss(NLISoftmaxLoss):
+    """Classify labelled pairs and contrast two copies of each of their sentences (ConSERT, joint training).
 
+    Formula:
+        With u, v the embeddings of premises and hypotheses, and u', u'' (v', v'') those of their two copies:
 
-def check_numbers(alpha: float, noise: float, temperature: float) -> None:
-    """Refuse in words what the loss cannot be made of."""
-    if not alpha >= 0:
-        raise UsageError(f"alpha must be at least 0, got {alpha}.")
-    if not noise > 0:
-        raise UsageError(f"noise must be above 0, got {noise}.")
-    if not temperature > 0:
-        raise UsageError(f"temperature must be above 0, got {temperature}.")
+            L_ce  = mean over pairs of −log softmax(W (u, v, |u − v|))[label]
+            L_con = 2 · NT-Xent(u', u'') + 2 · NT-Xent(v', v'')
+            loss  = L_ce + α L_con
 
+        An adversarial copy moves the embedding layer's output E of each token t:
 
-def adversarial_step(loss: Tensor, states: Tensor, mask: Tensor, size: float) -> Tensor:
-    """For each real token, a step of length ``size`` along the loss's gradient in ``states``; zeros at padding.
-
-    ``states``: the embedding layer's output (batch, tokens, width) that the loss was computed from.
-    """
-    (gradient,) = torch.autograd.grad(loss, states, retain_graph=True)
-    direction = F.normalize(single(gradient), dim=-1, eps=torch.finfo(torch.float32).tiny)
-    return (size * direction * mask.unsqueeze(-1)).to(states.dtype)
-
-
-class JointLoss(PairLoss):
-    """A sentence-transformers loss over two columns of sentences and a label from 0 to 2.
+            E_t ← E_t + ε · g_t / ‖g_t‖,   g = ∂L_ce / ∂E
 
     Args:
-        model: the SentenceTransformer to be tuned, with the pooling to be trained.
-        alpha: weight of the contrast.
-        first, second: what is done to the two copies: ``none``, augmentations, or ``adversarial``.
+        model: The SentenceTransformer to be trained; ConSERT takes the mean of the last layer's tokens.
+        alpha: α, the weight of the contrast.
+        first: The first copy: ``none``, augmentations, or ``adversarial``.
+        second: The second copy.
         temperature: τ of the contrast.
         noise: ε, the length of the adversarial step.
-        rates: of the augmentations, by their names.
-        dropout: rate of the Transformer's own dropout while training; −1 keeps the encoder's own.
-        freeze_layer_0: take the embedding layer out of training.
+        rates: Fractions that the augmentations set to zero, by their names.
+        dropout: Rate of the Transformer's own dropout during training; −1 keeps the encoder's own.
+        freeze_layer_0: Do not train the embedding layer.
+
+    Raises:
+        UsageError: An argument is out of range, or an augmentation unknown.
+        SelfguideError: The encoder has no embedding layer that can be changed from outside.
+
+    Inputs:
+        | Texts                 | Labels                                        |
+        |-----------------------|-----------------------------------------------|
+        | (premise, hypothesis) | 0: entailment, 1: neutral, 2: contradiction   |
+
+    Relations:
+        :class:`~selfguide.losses.NLISoftmaxLoss` is L_ce alone, :class:`~selfguide.losses.ConSERTLoss` the contrast alone, on
+        text without labels.
+
+    Example:
+        ```python
+        from datasets import Dataset
+        from sentence_transformers import SentenceTransformerTrainer
+
+        import selfguide
+        from selfguide.losses import JointLoss
+
+        model = selfguide.load_encoder("mini", pooling="mean")
+        loss = JointLoss(model, alpha=0.15, second="adversarial")
+        premises = ["A man plays the cello.", "The train is late.", "It rains."]
+        hypotheses = ["A man makes music.", "The bus is full.", "The sun shines."]
+        pairs = Dataset.from_dict({"premise": premises, "hypothesis": hypotheses, "label": [0, 1, 2]})
+        SentenceTransformerTrainer(model=model, train_dataset=pairs, loss=loss).train()
+        ```
+
+    Reference:
+        Yan et al., ConSERT: A Contrastive Framework for Self-Supervised Sentence Representation Transfer, ACL 2021:
+        https://arxiv.org/abs/2105.11741
     """
+
+    citation = CITATION
+    config_names = ("alpha", "first", "second", "temperature", "noise", "rates", "dropout", "freeze_layer_0")
 
     def __init__(
         self,
@@ -94,84 +111,117 @@ class JointLoss(PairLoss):
         temperature: float = 0.1,
         noise: float = 1.0,
         rates: Mapping[str, float] = DEFAULT_RATES,
-        dropout: float = OWN,
+        dropout: float = KEEP_DROPOUT,
         freeze_layer_0: bool = False,
     ) -> None:
-        check_numbers(alpha, noise, temperature)
-        for words in (first, second):
-            check_copy(words, rates)
-        embedding_layer(backbone(model))  # refuses in words an encoder that cannot be augmented
+        check("alpha", alpha, WEIGHT)
+        check("temperature", temperature, TEMPERATURE)
+        check("noise", noise, NOISE)
+        for names in (first, second):
+            check_copy(names, rates)
+        embedding_layer(backbone(model))
         super().__init__(model)
-        self.alpha, self.names, self.temperature, self.noise = alpha, (first, second), temperature, noise
-        self.rates, self.dropout, self.freeze_layer_0 = dict(rates), dropout, freeze_layer_0
+        self.alpha, self.first, self.second, self.rates = alpha, first, second, dict(rates)
+        self.temperature, self.noise = temperature, noise
+        self.dropout, self.freeze_layer_0 = dropout, freeze_layer_0
         set_dropout(model, dropout)
         if freeze_layer_0:
             freeze_layer_zero(model)
-        self._transformers = (backbone(model),)
-        self._frame = frame_ids(model.tokenizer)
 
-    def forward(self, sentence_features: Iterable[dict[str, Tensor]], labels: Tensor | None = None) -> Tensor:
+    def forward(self, sentence_features: Iterable[Features], labels: Tensor | None = None) -> Tensor:
+        """Return the loss of a batch; see the class."""
         self.begin_step()
         premises, hypotheses = tuple(sentence_features)
-        batch = self.both(premises, hypotheses)
-        plain, first, second = self.copies(batch, labels)
+        plain, first, second = self.copies(self.both(premises, hypotheses), labels)
         u, v = plain.chunk(2)
         return self.classify(u, v, labels) + self.alpha * self.contrast(first, second)
 
     def contrast(self, first: Tensor, second: Tensor) -> Tensor:
-        """L_con of two copies of premises and, below them, hypotheses."""
-        with torch.autocast(first.device.type, enabled=False):  # logits are too coarse in bfloat16
+        """Compute L_con.
+
+        Args:
+            first: Embeddings of the first copies, premises and then hypotheses (2 · batch, dim).
+            second: Embeddings of the second copies, in the same order.
+
+        Returns:
+            The loss, a scalar.
+        """
+        with full_precision(first):
             return torch.stack(
                 [
-                    2 * losses.nt_xent_pairs(one, other, self.temperature)
+                    2 * functional.nt_xent_pairs(one, other, self.temperature)
                     for one, other in zip(single(first).chunk(2), single(second).chunk(2), strict=True)
                 ]
             ).sum()
 
     def copies(self, batch: Features, labels: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
-        """The vectors of the batch as it is, and of its two copies."""
-        changes = [parse_augmentation(words, self.rates) for words in self.names if words not in (PLAIN, ADVERSARIAL)]
-        transformer = self._transformers[0]
-        if ADVERSARIAL in self.names:
+        """Embed a batch as it is, and its two copies.
+
+        Args:
+            batch: The tokenised batch (:meth:`both`).
+            labels: Its labels, for an adversarial copy.
+
+        Returns:
+            The embeddings of the batch and of each copy.
+        """
+        names = (self.first, self.second)
+        changes = [parse_augmentation(name, self.rates) for name in names if name not in (PLAIN, ADVERSARIAL)]
+        if ADVERSARIAL in names:
             plain, moved = self._plain_and_moved(batch, labels)
             made = {PLAIN: plain, ADVERSARIAL: moved}
-            rest = augmented(self.model, transformer, batch, changes, self._frame) if changes else []
+            rest = augmented(self.model, self.transformer, batch, changes, self.frame_ids) if changes else []
         else:
-            plain, *rest = augmented(self.model, transformer, batch, [unchanged, *changes], self._frame)
+            plain, *rest = augmented(self.model, self.transformer, batch, [unchanged, *changes], self.frame_ids)
             made = {PLAIN: plain}
         remaining = iter(rest)
-        first, second = (made[words] if words in made else next(remaining) for words in self.names)
+        first, second = (made[name] if name in made else next(remaining) for name in names)
         return plain, first, second
 
     def _plain_and_moved(self, batch: Features, labels: Tensor | None) -> tuple[Tensor, Tensor]:
-        """The batch as it is, and again with every token a step along the gradient of L_ce."""
+        """Embed the batch as it is, and again with every token moved along the gradient of L_ce."""
         seen: list[Tensor] = []
 
         def watch(states: Tensor) -> Tensor:
-            # A frozen embedding layer's output has no gradient of its own; the step needs one all the same.
+            # The output of a frozen embedding layer has no gradient of its own, but the step needs one.
             seen.append(states if states.requires_grad else states.detach().requires_grad_())
             return seen[-1]
 
-        transformer = self._transformers[0]
-        plain = embed(self.model, transformer, dict(batch), watch)["sentence_embedding"]
+        plain = self.encode(dict(batch), watch)["sentence_embedding"]
         u, v = plain.chunk(2)
         step = adversarial_step(self.classify(u, v, labels), seen[0], batch["attention_mask"], self.noise)
-        moved = embed(self.model, transformer, dict(batch), lambda states: states + step)["sentence_embedding"]
+        moved = self.encode(dict(batch), lambda states: states + step)["sentence_embedding"]
         return plain, moved
 
-    def get_config_dict(self) -> dict[str, Any]:
-        """The loss's settings, as sentence-transformers' model cards show them."""
-        return {
-            "alpha": self.alpha,
-            "first": self.names[0],
-            "second": self.names[1],
-            "temperature": self.temperature,
-            "noise": self.noise,
-            "rates": self.rates,
-            "dropout": self.dropout,
-            "freeze_layer_0": self.freeze_layer_0,
-        }
 
-    @property
-    def citation(self) -> str:
-        return CITATION
+def check_copy(names: str, rates: Mapping[str, float]) -> None:
+    """Check how a copy is made.
+
+    Args:
+        names: ``adversarial``, or augmentations joined by ``+``.
+        rates: Fractions that the augmentations set to zero, by their names.
+
+    Raises:
+        UsageError: An augmentation is unknown, or ``adversarial`` is joined to another.
+    """
+    if names == ADVERSARIAL:
+        return
+    if ADVERSARIAL in names:
+        raise UsageError(f"{ADVERSARIAL} cannot be joined to other augmentations, as in {names!r}: give it alone.")
+    parse_augmentation(names, rates)
+
+
+def adversarial_step(loss: Tensor, states: Tensor, mask: Tensor, size: float) -> Tensor:
+    """Compute a step of each token along the gradient of a loss.
+
+    Args:
+        loss: The loss, a scalar.
+        states: The embedding layer's output that it was computed from (batch, tokens, width).
+        mask: Attention mask (batch, tokens).
+        size: Length of each token's step.
+
+    Returns:
+        The steps, in the shape of ``states``; zeros at padding.
+    """
+    (gradient,) = torch.autograd.grad(loss, states, retain_graph=True)
+    direction = F.normalize(single(gradient), dim=-1, eps=torch.finfo(torch.float32).tiny)
+    return (size * direction * mask.unsqueeze(-1)).to(states.dtype)

@@ -6,18 +6,17 @@ Three ways to use labelled pairs (premise, hypothesis, label) beside unlabelled 
     consert-sup-unsup     on the pairs:  L_ce;            then on the text: L_con        (:mod:`selfguide.losses.consert`)
     consert-joint-unsup   on the pairs:  L_ce + α L_con;  then on the text: L_con
 
-L_ce is the cross-entropy of softmax(W (u, v, |u − v|)), with u and v the means of the last layer's tokens; L_con is NT-Xent
-over two copies of each sentence, changed at the embedding layer. On the pairs one copy is the sentence as it is and the other
-has tokens cut, or is ``adversarial``: moved along the gradient of L_ce. On the text the copies are those of the method consert.
+L_ce is the classification loss of :class:`~selfguide.losses.NLISoftmaxLoss` and L_con a contrast of two copies of each
+sentence. On the pairs one copy is the sentence as it is and the other has tokens cut, or is ``adversarial``: moved along the
+gradient of L_ce. On the text the copies are those of the method consert.
 
-In the methods of two stages the training settings (epochs, learning rate) are those of the second, on the text, as with
-consert; the first has its own (``nli_epochs``, ``nli_learning_rate``). Batch size, length, ``max_steps`` (in each stage) and all
-else are common. W is dropped after the stage that trained it.
+The two-stage methods take their training settings (epochs, learning rate) for the second stage, on the text, as consert does;
+the first stage has its own (``nli_epochs``, ``nli_learning_rate``). Batch size, length, ``max_steps`` (in each stage) and
+everything else are common. The classifier is dropped after the stage that trained it.
 
-Differences from the authors' released scripts: the classifier sees (u, v, |u − v|) as in the paper, where the scripts add
-max(u, v)²; the encoder's dropout is off in the second stage, as in the method consert, where the scripts leave it on; the
-copies on the text are consert's, where the scripts set the sentence as it is against one changed copy. Equal premises in a
-batch (SNLI has each three times) count as different sentences in the contrast, as they do in the scripts.
+Differences from the authors' released scripts, besides those of the losses: the encoder's dropout is off in the second stage,
+as in the method consert, where the scripts leave it on; the copies on the text are consert's, where the scripts contrast the
+sentence as it is with one changed copy.
 
 Reference: Yan et al., ConSERT: A Contrastive Framework for Self-Supervised Sentence Representation Transfer, ACL 2021.
 """
@@ -25,16 +24,18 @@ Reference: Yan et al., ConSERT: A Contrastive Framework for Self-Supervised Sent
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
-from selfguide.augment.dropout import OWN
+from selfguide.augment.dropout import DROPOUT_RATE, KEEP_DROPOUT
+from selfguide.augment.embeddings import RATE
 from selfguide.data.nli import NO_FILE, check_option, read_nli
-from selfguide.errors import UsageError
-from selfguide.losses.consert import CITATION, ConsertLoss, ConsertOptions, consert_loss
-from selfguide.losses.joint import JointLoss, check_copy, check_numbers
-from selfguide.losses.nli import PairLoss
+from selfguide.losses.consert import CITATION, ConSERTLoss, ConSERTOptions
+from selfguide.losses.joint import NOISE, JointLoss, check_copy
+from selfguide.losses.nli import NLISoftmaxLoss
+from selfguide.losses.rules import WEIGHT
 from selfguide.methods.base import TuningMethod
 from selfguide.models.encoders import freeze_layer_zero, with_pooling
+from selfguide.options import Above
 from selfguide.training.settings import TrainingSettings
 from selfguide.training.stages import combine_stages, earlier_stage
 from selfguide.training.trainer import FitContext, TrainingOutcome, fine_tune
@@ -47,70 +48,61 @@ FIRST_STAGE = "nli"
 
 
 @dataclass(frozen=True)
-class JointOptions(ConsertOptions):
+class JointOptions(ConSERTOptions):
     """Options of joint training; the defaults are those of the authors' script."""
 
     nli: str = NO_FILE
     """Labelled pairs (a file must be named): label, premise, hypothesis, with tabs; patterns and commas make it several."""
-    alpha: float = 0.15
+    alpha: Annotated[float, WEIGHT] = 0.15
     """α: weight of the contrast beside the labels."""
     first: str = "none"
-    """What is done to the first copy: none, shuffle, token-cutoff, feature-cutoff, dropout, several with +, or adversarial."""
+    """Augmentation of the first copy: none, shuffle, token-cutoff, feature-cutoff, dropout, several with +, or adversarial."""
     second: str = "token-cutoff"
-    """What is done to the second copy."""
-    noise: float = 1.0
+    """Augmentation of the second copy."""
+    noise: Annotated[float, NOISE] = 1.0
     """Length of the adversarial step of each token."""
-    token_cutoff_rate: float = 0.1
-    """Share of the tokens that token-cutoff sets to zero."""
-    dropout: float = OWN
-    """Rate of the encoder's own dropout while training; -1: as it is."""
+    token_cutoff_rate: Annotated[float, RATE] = 0.1
+    """Fraction of the tokens that token-cutoff sets to zero."""
+    dropout: Annotated[float, DROPOUT_RATE] = KEEP_DROPOUT
+    """Rate of the encoder's own dropout during training; -1: keep it."""
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_numbers(self.alpha, self.noise, self.temperature)
-
-    def check_copy(self, words: str) -> None:
-        check_copy(words, self.rates)
+    def check_augmentation(self, names: str) -> None:
+        """See :meth:`ConSERTOptions.check_augmentation`; ``adversarial`` is allowed too."""
+        check_copy(names, self.rates)
 
 
 @dataclass(frozen=True)
-class SupUnsupOptions(ConsertOptions):
-    """Options of the two stages one after the other; those of the second are the method consert's."""
+class SupUnsupOptions(ConSERTOptions):
+    """Options of two stages; those of the second are the method consert's."""
 
     nli: str = NO_FILE
     """Labelled pairs (a file must be named): label, premise, hypothesis, with tabs; patterns and commas make it several."""
-    nli_epochs: float = 1.0
+    nli_epochs: Annotated[float, Above(0)] = 1.0
     """Passes over the labelled pairs, in the first stage."""
-    nli_learning_rate: float = 2e-5
-    """Highest learning rate of the first stage."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        for name in ("nli_epochs", "nli_learning_rate"):
-            if not getattr(self, name) > 0:
-                raise UsageError(f"{name} must be above 0, got {getattr(self, name)}.")
+    nli_learning_rate: Annotated[float, Above(0)] = 2e-5
+    """Peak learning rate of the first stage."""
 
 
 @dataclass(frozen=True)
 class JointUnsupOptions(SupUnsupOptions):
-    """Options of the joint stage and the one on the text after it."""
+    """Options of the joint stage and the stage on the text after it."""
 
-    alpha: float = 0.15
+    alpha: Annotated[float, WEIGHT] = 0.15
     """α: weight of the contrast beside the labels, in the first stage."""
     joint_first: str = "none"
-    """What the first stage does to the first copy: as first, or adversarial."""
+    """Augmentation of the first copy in the first stage: as first, or adversarial."""
     joint_second: str = "token-cutoff"
-    """What the first stage does to the second copy."""
-    noise: float = 1.0
+    """Augmentation of the second copy in the first stage."""
+    noise: Annotated[float, NOISE] = 1.0
     """Length of the adversarial step of each token."""
-    token_cutoff_rate: float = 0.1
-    """Share of the tokens that token-cutoff sets to zero."""
+    token_cutoff_rate: Annotated[float, RATE] = 0.1
+    """Fraction of the tokens that token-cutoff sets to zero."""
 
     def __post_init__(self) -> None:
+        """Check the augmentations of the first stage too."""
         super().__post_init__()
-        check_numbers(self.alpha, self.noise, self.temperature)
-        for words in (self.joint_first, self.joint_second):
-            check_copy(words, self.rates)
+        for names in (self.joint_first, self.joint_second):
+            check_copy(names, self.rates)
 
 
 class ConsertJoint(TuningMethod):
@@ -126,29 +118,23 @@ class ConsertJoint(TuningMethod):
     citation = CITATION
 
     def check(self) -> None:
+        """See :meth:`Method.check`."""
         check_option(self.options.nli, self.name)
 
     def dataset(self, text: Dataset) -> Dataset:
+        """See :meth:`TuningMethod.dataset`."""
         return read_nli(self.options.nli, self.context.reporter)
 
     def student(self, encoder: SentenceTransformer) -> SentenceTransformer:
+        """See :meth:`TuningMethod.student`."""
         return with_pooling(encoder, self.options.pooling)
 
     def loss(self, student: SentenceTransformer) -> JointLoss:
-        options = self.options
-        return JointLoss(
-            student,
-            alpha=options.alpha,
-            first=options.first,
-            second=options.second,
-            temperature=options.temperature,
-            noise=options.noise,
-            rates=options.rates,
-            dropout=options.dropout,
-            freeze_layer_0=options.freeze_layer_0,
-        )
+        """See :meth:`TuningMethod.loss`."""
+        return JointLoss(student, **{name: getattr(self.options, name) for name in JointLoss.config_names})
 
-    def finished(self, student: SentenceTransformer) -> SentenceTransformer:
+    def deployable(self, student: SentenceTransformer) -> SentenceTransformer:
+        """See :meth:`TuningMethod.deployable`."""
         return with_pooling(student, self.options.eval_pooling)
 
 
@@ -165,33 +151,45 @@ class ConsertSupUnsup(TuningMethod):
     citation = CITATION
 
     def check(self) -> None:
+        """See :meth:`Method.check`."""
         check_option(self.options.nli, self.name)
 
     def fit(self, encoder: SentenceTransformer, context: FitContext) -> TrainingOutcome:
+        """See :meth:`Method.fit`."""
         self.context = context
         options = self.options
         pairs = read_nli(options.nli, context.reporter)
         settings = replace(context.settings, epochs=options.nli_epochs, learning_rate=options.nli_learning_rate)
         student = self.student(encoder)
         on_pairs = replace(context, text=pairs, settings=settings)
-        earlier = earlier_stage(student, self.supervised_loss, on_pairs, FIRST_STAGE, self.finished)
+        earlier = earlier_stage(student, self.supervised_loss, on_pairs, FIRST_STAGE, self.deployable)
         context.reporter.note("Stage 'text':")
-        return combine_stages(earlier, fine_tune(student, self.loss, context, deployable=self.finished))
+        return combine_stages(earlier, fine_tune(student, self.loss, context, deployable=self.deployable))
 
     def student(self, encoder: SentenceTransformer) -> SentenceTransformer:
+        """See :meth:`TuningMethod.student`."""
         student = with_pooling(encoder, self.options.pooling)
         if self.options.freeze_layer_0:  # in both stages
             freeze_layer_zero(student)
         return student
 
-    def supervised_loss(self, student: SentenceTransformer) -> PairLoss:
-        """The first stage's loss."""
-        return PairLoss(student)
+    def supervised_loss(self, student: SentenceTransformer) -> NLISoftmaxLoss:
+        """Make the loss of the first stage.
 
-    def loss(self, student: SentenceTransformer) -> ConsertLoss:
-        return consert_loss(student, self.options)
+        Args:
+            student: What :meth:`student` returned.
 
-    def finished(self, student: SentenceTransformer) -> SentenceTransformer:
+        Returns:
+            A loss over labelled pairs.
+        """
+        return NLISoftmaxLoss(student)
+
+    def loss(self, student: SentenceTransformer) -> ConSERTLoss:
+        """See :meth:`TuningMethod.loss`."""
+        return ConSERTLoss(student, **self.options.loss_settings())
+
+    def deployable(self, student: SentenceTransformer) -> SentenceTransformer:
+        """See :meth:`TuningMethod.deployable`."""
         return with_pooling(student, self.options.eval_pooling)
 
 
@@ -206,6 +204,7 @@ class ConsertJointUnsup(ConsertSupUnsup):
     options: JointUnsupOptions
 
     def supervised_loss(self, student: SentenceTransformer) -> JointLoss:
+        """See :meth:`ConsertSupUnsup.supervised_loss`."""
         options = self.options
         return JointLoss(
             student,

@@ -1,27 +1,28 @@
-"""BERT-flow: a map, learned on the text, that turns the encoder's crowded vectors into a standard Gaussian.
+"""BERT-flow: an invertible map, learned on the text, that turns the encoder's embeddings into a standard Gaussian.
 
-Vectors of a pre-trained Transformer fill a narrow, uneven region, in which cosines say little. Keep the encoder fixed, take
-the mean of its last two layers' tokens as x, and learn an invertible map z = f(x) under which the text's vectors look like
-draws from N(0, I), by maximum likelihood:
+Embeddings of a pre-trained Transformer fill a narrow, uneven region, in which cosines say little. Keep the encoder fixed,
+take the mean of its last two layers' tokens as x, and learn an invertible map z = f(x) under which the text's embeddings look
+like draws from N(0, I), by maximum likelihood:
 
     log p(x) = log N(f(x); 0, I) + log |det ∂f(x)/∂x|               minimise −log p(x) / d over the text
-    sentence vector = z
+    sentence embedding = z
 
 f is a small Glow: 3 levels of 3 steps (actnorm, mixing, additive coupling with networks of width 32); after each level but
-the last, half of the numbers leave, and z is all of them side by side (:mod:`selfguide.models.modules.flow`). A vector has no
-spatial side, so nothing is squeezed: it is an image of 1 × 1 pixels with d channels. A width that is odd at some level is
-split unevenly. One epoch, AdamW with betas (0.9, 0.999), a constant rate of 1e-3, batches of 32, gradient norm cut at 1.
+the last, half of the dimensions leave, and z is all of them concatenated (:mod:`selfguide.models.modules.flow`). An embedding
+has no spatial dimensions, so nothing is squeezed: it is an image of 1 × 1 pixels with d channels. A width that is odd at some
+level is split unevenly. One epoch, AdamW with betas (0.9, 0.999), a constant learning rate of 1e-3, batches of 32, gradient
+norm clipped at 1.
 
-What the authors' released code does, and what is done here:
+Choices of the authors' released code, and of this one:
 
-* Its configuration mixes channels by reversing their order, and so do we by default (``--mixing reverse``). Glow's own
-  mixing, a learned matrix (1×1 convolution), is ``--mixing linear``. BERT's vectors lie close to a hyperplane; a learned
-  matrix can find the flat direction and raise the likelihood without end by blowing its rounding errors up. Noise of
-  a thousandth of the vectors' spread, added in training, sets a bound to that (and to numbers that never vary).
-* Its "mean of the last two layers" counts layers in a way that takes the first and the last. ``--pooling last2`` is what
-  the paper says, ``--pooling first-last`` what that code computes.
-* It sets actnorm by the first batch of 32, we by up to 1,024 sentences. It trains while encoding, with both sentences of
-  a pair in a step; here vectors are computed once and kept on disk.
+* Its configuration mixes channels by reversing their order, which is the default here too (``--mixing reverse``). Glow's own
+  mixing, a learned matrix (1×1 convolution), is ``--mixing linear``. BERT's embeddings lie close to a hyperplane; a learned
+  matrix can find the flat direction and raise the likelihood without bound by amplifying its rounding errors. Noise of a
+  thousandth of the embeddings' standard deviation, added during training, bounds that (and dimensions that never vary).
+* Its "mean of the last two layers" counts layers so that it takes the first and the last. ``--pooling last2`` is what the
+  paper says, ``--pooling first-last`` what that code computes.
+* It initialises actnorm by the first batch of 32, this one by up to 1,024 sentences. It trains while encoding, with both
+  sentences of a pair in a step; here embeddings are computed once and kept on disk.
 
 The result holds a module that stock sentence-transformers does not have: ``selfguide.load(folder)`` loads it.
 
@@ -39,7 +40,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import numpy as np
 import torch
@@ -47,11 +48,11 @@ from sentence_transformers import SentenceTransformer
 from torch import Tensor, nn
 from transformers import set_seed
 
-from selfguide.errors import SelfguideError, UsageError
+from selfguide.errors import SelfguideError
 from selfguide.methods.base import Method
 from selfguide.models.encoders import POOLINGS, load_encoder, with_pooling
 from selfguide.models.modules.flow import MIXINGS, Flow
-from selfguide.options import require_types
+from selfguide.options import AtLeast, CheckedOptions, OneOf
 from selfguide.training.settings import TrainingSettings
 from selfguide.training.trainer import FitContext, TrainingOutcome
 
@@ -59,8 +60,10 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 KEEP = "keep"
-FIRST_SENTENCES = 1024  # that set actnorm
-NOISE = 1e-3  # standard deviation of the noise in training, in units of the numbers' mean standard deviation
+FIRST_SENTENCES = 1024
+"""Sentences that initialise actnorm."""
+NOISE = 1e-3
+"""Standard deviation of the noise in training, relative to the mean standard deviation of the dimensions."""
 
 CITATION = """\
 @inproceedings{li-etal-2020-sentence,
@@ -72,29 +75,19 @@ CITATION = """\
 
 
 @dataclass(frozen=True)
-class FlowOptions:
+class FlowOptions(CheckedOptions):
     """Options of the flow; the defaults are the authors'."""
 
-    pooling: str = "last2"
-    """What the flow maps: last2, first-last, cls, mean, max, or keep for the encoder's own vector (a tuned encoder, say)."""
-    mixing: str = "reverse"
+    pooling: Annotated[str, OneOf(*POOLINGS, KEEP)] = "last2"
+    """Pooling of what the flow maps: last2, first-last, cls, mean, max, or keep for the encoder's own embedding."""
+    mixing: Annotated[str, OneOf(*MIXINGS)] = "reverse"
     """How channels are mixed between couplings: reverse (their order) or linear (a learned matrix, as in Glow)."""
-    levels: int = 3
-    """Levels; after each but the last, half of the numbers leave."""
-    depth: int = 3
+    levels: Annotated[int, AtLeast(1)] = 3
+    """Levels; after each but the last, half of the dimensions leave."""
+    depth: Annotated[int, AtLeast(1)] = 3
     """Steps (actnorm, mixing, coupling) in each level."""
-    width: int = 32
+    width: Annotated[int, AtLeast(1)] = 32
     """Hidden width of the coupling networks."""
-
-    def __post_init__(self) -> None:
-        require_types(self)
-        if self.pooling not in (*POOLINGS, KEEP):
-            raise UsageError(f"There is no pooling {self.pooling!r}; choose one of {', '.join((*POOLINGS, KEEP))}.")
-        if self.mixing not in MIXINGS:
-            raise UsageError(f"There is no mixing {self.mixing!r}; choose one of {', '.join(MIXINGS)}.")
-        for name in ("levels", "depth", "width"):
-            if getattr(self, name) < 1:
-                raise UsageError(f"{name} must be at least 1, got {getattr(self, name)}.")
 
 
 class FlowMethod(Method):
@@ -113,6 +106,7 @@ class FlowMethod(Method):
     citation = CITATION
 
     def fit(self, encoder: SentenceTransformer, context: FitContext) -> TrainingOutcome:
+        """See :meth:`Method.fit`."""
         options, started = self.options, time.monotonic()
         pooled = encoder if options.pooling == KEEP else with_pooling(encoder, options.pooling)
         load_encoder(pooled, max_length=context.settings.max_length).eval()
@@ -134,7 +128,19 @@ class FlowMethod(Method):
 
 
 def train_flow(flow: Flow, vectors: NDArray[np.float32], context: FitContext) -> tuple[int, float]:
-    """Maximum likelihood over vectors (count, dim); returns the number of steps and the mean loss of the last ten."""
+    """Train a flow by maximum likelihood.
+
+    Args:
+        flow: The flow, trained in place.
+        vectors: The embeddings of the text (count, dim).
+        context: The training settings and the reporter.
+
+    Returns:
+        The number of steps, and the mean loss of the last ten.
+
+    Raises:
+        SelfguideError: All embeddings are equal, or the loss is not finite.
+    """
     settings, device = context.settings, next(flow.parameters()).device
     size = min(settings.batch_size * settings.gradient_accumulation, len(vectors))
     per_epoch = math.ceil(len(vectors) / size)
@@ -143,9 +149,11 @@ def train_flow(flow: Flow, vectors: NDArray[np.float32], context: FitContext) ->
     first = _first_vectors(vectors, settings.seed, device)
     noise = NOISE * float(first.std(dim=0, correction=0).mean())
     if noise == 0:
-        raise SelfguideError("All sentences of this text have the same vector; there is nothing for a flow to learn.")
+        raise SelfguideError(
+            "All sentences of this text have the same embedding; there is nothing for a flow to learn."
+        )
     flow.initialise(first + noise * torch.randn_like(first))
-    # fused=True would round differently on a CPU without AVX; the parameters are few.
+    # Not fused=True, which rounds differently on a CPU without AVX; the parameters are few.
     optimiser = torch.optim.AdamW(
         flow.parameters(), settings.learning_rate, betas=(0.9, 0.999), eps=1e-6, weight_decay=settings.weight_decay
     )
@@ -172,12 +180,12 @@ def train_flow(flow: Flow, vectors: NDArray[np.float32], context: FitContext) ->
 
 
 def _batches(vectors: NDArray[np.float32], size: int, seed: int, device: torch.device) -> Iterator[Tensor]:
-    """Batches without end, in a new order each time round."""
+    """Yield batches without end, in a new order in each epoch."""
     draw = np.random.default_rng(seed)
     while True:
         order = draw.permutation(len(vectors))
         for start in range(0, len(order), size):
-            # Rows of a file are read in its order.
+            # Sorted, because rows of a memory-mapped file are read fastest in its order.
             yield torch.from_numpy(vectors[np.sort(order[start : start + size])]).to(device)
 
 
@@ -188,7 +196,7 @@ def _first_vectors(vectors: NDArray[np.float32], seed: int, device: torch.device
 
 @contextmanager
 def _vectors_on_disk(encoder: SentenceTransformer, context: FitContext) -> Iterator[NDArray[np.float32]]:
-    """The text's vectors, computed once, in a file of the work folder that goes away again."""
+    """Encode the text into a temporary file of the work folder, and yield it memory-mapped."""
     path = Path(context.work) / f"vectors-{os.getpid()}.npy"
     shape = (len(context.text), int(encoder.get_embedding_dimension() or 0))
     try:
@@ -203,8 +211,8 @@ def _vectors_on_disk(encoder: SentenceTransformer, context: FitContext) -> Itera
                 done += len(sentences)
                 advance(len(sentences), "")
                 if not np.isfinite(chunk).all():
-                    raise SelfguideError("The encoder gave vectors that are not finite; choose another.")
+                    raise SelfguideError("The encoder gave embeddings that are not finite; choose another encoder.")
         yield vectors
-        del vectors  # before the file goes
+        del vectors  # before the file is deleted
     finally:
         path.unlink(missing_ok=True)

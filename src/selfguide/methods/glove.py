@@ -4,15 +4,16 @@
     v(s) = 1/|s| Σ_{t in s} a / (a + p(t)) · e_t        with ``sif``: frequent words count for less
     v(s) ← v(s) − V Vᵀ v(s)                             with ``remove``: without the n leading directions (SIF's paper: 1)
 
-The vectors come from a file: GloVe, word2vec, fastText (see :mod:`selfguide.models.word_vectors`). Words are found as
-those files were made: contractions are split (do + n't, it + 's), numbers and abbreviations stay whole, marks are
-left out. Words without a vector, and stop words where they are not to count, are zeros: the mean gets shorter and
-keeps its direction.
+The vectors come from a file: GloVe, word2vec, fastText (:mod:`selfguide.models.word_vectors`). Words are split as they were
+for those files: contractions are split (do + n't, it + 's), numbers and abbreviations stay whole, punctuation is left out.
+Words without a vector, and stop words where they do not count, are zero vectors: the mean gets shorter and keeps its
+direction.
 
-Stop words make a large difference: sentence-transformers' own mean of word vectors leaves them out unless told otherwise.
+Stop words make a large difference: sentence-transformers' own mean of word vectors leaves them out by default.
 ``--no-stop-words`` does the same; ``--sif`` is the graded way.
 
-The encoder is not used at all. The finished encoder is a table of vectors (a stock ``StaticEmbedding``); sentences are not cut.
+The encoder is not used at all. The finished encoder is a static embedding lookup (a stock ``StaticEmbedding``); sentences are not
+truncated.
 
 References: Pennington, Socher and Manning, GloVe: Global Vectors for Word Representation, EMNLP 2014; Arora, Liang and Ma, A
 Simple but Tough-to-Beat Baseline for Sentence Embeddings, ICLR 2017.
@@ -21,7 +22,7 @@ Simple but Tough-to-Beat Baseline for Sentence Embeddings, ICLR 2017.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import torch
 from sentence_transformers import SentenceTransformer
@@ -32,12 +33,13 @@ from tokenizers.models import WordLevel
 from tokenizers.normalizers import NFC, Lowercase, Sequence
 from tokenizers.pre_tokenizers import Split
 
-from selfguide.calibration.frequencies import Vocabulary, check_source, sif_weights
-from selfguide.calibration.statistics import fit_moments, removal_map
+from selfguide.calibration.frequencies import SOURCES, Vocabulary, sif_weights
+from selfguide.calibration.linear_maps import removal_map
+from selfguide.calibration.moments import fit_moments
 from selfguide.errors import UsageError
 from selfguide.methods.base import Method
 from selfguide.models.word_vectors import WordVectors, read_word_vectors
-from selfguide.options import require_types
+from selfguide.options import Above, AtLeast, CheckedOptions, OneOf
 from selfguide.training.trainer import FitContext, TrainingOutcome
 
 if TYPE_CHECKING:
@@ -63,12 +65,12 @@ CITATION = """\
 
 
 @dataclass(frozen=True)
-class GloveOptions:
+class GloveOptions(CheckedOptions):
     """Options of the mean of word vectors."""
 
     vectors: str = NONE
     """File of word vectors (one must be named): GloVe .txt or .zip, word2vec .bin, fastText .vec, a .json; .gz and .tgz too."""
-    keep: int = 100_000
+    keep: Annotated[int, AtLeast(0)] = 100_000
     """How many of the file's most frequent words to keep, besides every word of the text; 0: all."""
     lower: bool = True
     """Lower-case text and words."""
@@ -76,22 +78,12 @@ class GloveOptions:
     """Count English stop words too; without them it is the mean that sentence-transformers makes of word vectors."""
     sif: bool = False
     """Weight each word by a / (a + p)."""
-    a: float = 1e-3
+    a: Annotated[float, Above(0)] = 1e-3
     """a of the weight: the smaller, the less a frequent word counts."""
-    frequencies: str = "table"
+    frequencies: Annotated[str, OneOf(*SOURCES)] = "table"
     """Where word frequencies come from: table (general English, in the package), text (yours) or both."""
-    remove: int = 0
-    """Remove so many leading directions, found in the text (SIF's paper: 1)."""
-
-    def __post_init__(self) -> None:
-        require_types(self)
-        if self.keep < 0:
-            raise UsageError(f"keep must be at least 0, got {self.keep}.")
-        if not self.a > 0:
-            raise UsageError(f"a must be above 0, got {self.a}.")
-        if self.remove < 0:
-            raise UsageError(f"remove must be at least 0, got {self.remove}.")
-        check_source(self.frequencies)
+    remove: Annotated[int, AtLeast(0)] = 0
+    """Number of leading directions of the text to remove (SIF's paper: 1)."""
 
 
 class Glove(Method):
@@ -107,10 +99,12 @@ class Glove(Method):
     citation = CITATION
 
     def check(self) -> None:
+        """See :meth:`Method.check`."""
         if self.options.vectors in (NONE, ""):
             raise UsageError(f"The method glove has no word vectors to average. {WHERE}")
 
     def fit(self, encoder: SentenceTransformer, context: FitContext) -> TrainingOutcome:
+        """See :meth:`Method.fit`."""
         options = self.options
         wanted = words_of(context.text, options.lower) if options.keep else set()
         vectors = read_word_vectors(options.vectors, options.keep, wanted, options.lower)
@@ -130,7 +124,15 @@ class Glove(Method):
 
 
 def word_tokenizer(words: list[str], lower: bool) -> Tokenizer:
-    """A tokenizer whose tokens are whole words; number 0 is for words that it does not know."""
+    """Make a tokenizer of whole words.
+
+    Args:
+        words: The vocabulary; ids start at 1, 0 is the unknown word.
+        lower: Lower-case the text.
+
+    Returns:
+        The tokenizer.
+    """
     vocabulary = {UNKNOWN: 0}
     for word in words:
         vocabulary.setdefault(word, len(vocabulary))
@@ -141,7 +143,7 @@ def word_tokenizer(words: list[str], lower: bool) -> Tokenizer:
 
 
 def words_of(text: Dataset, lower: bool) -> set[str]:
-    """The different words of a text."""
+    """Return the distinct words of a text, split as :func:`word_tokenizer` splits."""
     tokenizer = word_tokenizer([], lower)
     return {
         word
@@ -152,11 +154,11 @@ def words_of(text: Dataset, lower: bool) -> set[str]:
 
 
 def _rows(vectors: WordVectors, tokenizer: Tokenizer, stop_words: bool = True) -> torch.Tensor:
-    """The vectors by token number; zeros for the unknown word and for stop words that are not to count."""
+    """Return the vectors by token id; zeros for the unknown word and for stop words that do not count."""
     left_out = set() if stop_words else {*ENGLISH_STOP_WORDS, *(f"'{word}" for word in ENGLISH_STOP_WORDS), "n't"}
     rows = torch.zeros(tokenizer.get_vocab_size(), vectors.matrix.shape[1])
     for word, vector in zip(vectors.words, torch.from_numpy(vectors.matrix), strict=True):
         number = tokenizer.token_to_id(word)
-        if number and word.lower() not in left_out:  # 0: a word of the file that is called as the unknown one
+        if number and word.lower() not in left_out:  # 0: a word of the file with the name of the unknown one
             rows[number] = vector
     return rows

@@ -1,15 +1,15 @@
-"""Poolings: the pre-trained Transformer's own token vectors, averaged in one way or another. Nothing is trained.
+"""Poolings of the pre-trained Transformer's own token vectors. Nothing is trained.
 
 With H_{k,t} the hidden state of token t at layer k = 0..l (0 is the embedding layer) and T the sentence's tokens:
 
     cls         H_{k,1}                                    the first token, [CLS]
     mean        1/|T| Σ_t H_{k,t}
-    max         max_t H_{k,t}                              number by number
+    max         max_t H_{k,t}                              dimension by dimension
     last2       1/|T| Σ_t (H_{l−1,t} + H_{l,t}) / 2
     first-last  1/|T| Σ_t (H_{1,t} + H_{l,t}) / 2
 
-[CLS] and [SEP] count as tokens, as in sentence-transformers. ``cls``, ``mean`` and ``max`` take the last layer unless told
-otherwise. These are the rows that every other method has to beat.
+[CLS] and [SEP] count as tokens, as in sentence-transformers. ``cls``, ``mean`` and ``max`` take the last layer by default.
+These are the baselines that every other method has to beat.
 
 References: Devlin et al., BERT, NAACL 2019; Reimers and Gurevych, Sentence-BERT, EMNLP 2019 (cls, mean, max); Li et al., On
 the Sentence Embeddings from Pre-trained Language Models, EMNLP 2020 (last2); Su et al., Whitening Sentence Representations,
@@ -19,11 +19,11 @@ the Sentence Embeddings from Pre-trained Language Models, EMNLP 2020 (last2); Su
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 from selfguide.methods.base import Method
-from selfguide.models.encoders import load_encoder, with_pooling
-from selfguide.options import require_types
+from selfguide.models.encoders import POOLINGS, load_encoder, with_pooling
+from selfguide.options import CheckedOptions, OneOf
 from selfguide.training.trainer import FitContext, TrainingOutcome
 
 if TYPE_CHECKING:
@@ -31,16 +31,13 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class PoolingOptions:
+class PoolingOptions(CheckedOptions):
     """Options of the plain poolings."""
 
-    pooling: str = "mean"
+    pooling: Annotated[str, OneOf(*POOLINGS)] = "mean"
     """cls, mean, max, last2 or first-last."""
     layer: int = -1
     """Layer whose tokens are pooled: 0 is the embedding layer, -1 the last."""
-
-    def __post_init__(self) -> None:
-        require_types(self)
 
 
 class PlainPooling(Method):
@@ -51,6 +48,7 @@ class PlainPooling(Method):
     options: PoolingOptions
 
     def fit(self, encoder: SentenceTransformer, context: FitContext) -> TrainingOutcome:
+        """See :meth:`Method.fit`."""
         layer = None if self.options.layer == -1 else self.options.layer
         pooled = with_pooling(encoder, self.options.pooling, layer)
         return TrainingOutcome(load_encoder(pooled, max_length=context.settings.max_length).eval())

@@ -5,9 +5,9 @@
     v(s) = diag(s^−1/2) Uᵀ (x(s) − μ)                           whitened (the default), or
     v(s) = x(s) − V Vᵀ x(s)                                     without the n leading directions V (``remove``)
 
-The published method takes word vectors and removes one direction. Here the tokens are those of a Transformer's layer, by
-default the embedding layer (layer 0), whose tokens still stand for words, and whitening takes the place of removal. Word
-vectors of a file: see the method ``glove``.
+The published method takes word vectors and removes one direction. Here the tokens are those of a Transformer layer, by
+default the embedding layer (layer 0), whose tokens still stand for words, and whitening takes the place of removal. For word
+vectors from a file see the method ``glove``.
 
 Saved as stock modules: Transformer → WeightedLayerPooling (picks the layer) → WordWeights → Pooling (mean: divides by the sum
 of the weights) → Dense. The whole Transformer is run, whatever the layer.
@@ -19,16 +19,18 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
+from typing import Annotated
 
 from sentence_transformers import SentenceTransformer
 from torch import nn
 
-from selfguide.calibration.frequencies import Vocabulary, check_source, sif_weights, word_weights
-from selfguide.calibration.statistics import check_shrinkage, fit_moments, removal_map, whitening_map
+from selfguide.calibration.frequencies import SOURCES, Vocabulary, sif_weights, word_weights
+from selfguide.calibration.linear_maps import removal_map, whitening_map
+from selfguide.calibration.moments import check_shrinkage, fit_moments
 from selfguide.errors import UsageError
 from selfguide.methods.base import Method
 from selfguide.models.encoders import load_encoder, with_pooling
-from selfguide.options import require_types
+from selfguide.options import Above, AtLeast, CheckedOptions, OneOf
 from selfguide.training.trainer import FitContext, TrainingOutcome
 
 CITATION = """\
@@ -41,29 +43,25 @@ CITATION = """\
 
 
 @dataclass(frozen=True)
-class SifOptions:
+class SifOptions(CheckedOptions):
     """Options of the frequency-weighted mean."""
 
     layer: int = 0
     """Layer whose tokens are averaged: 0 is the embedding layer, -1 the last."""
-    a: float = 1e-3
+    a: Annotated[float, Above(0)] = 1e-3
     """a of the weight a / (a + p): the smaller, the less a frequent token counts."""
-    frequencies: str = "table"
+    frequencies: Annotated[str, OneOf(*SOURCES)] = "table"
     """Where token frequencies come from: table (general English, in the package), text (yours) or both."""
     whiten: bool = True
-    """Centre the vectors and make their covariance the identity, by the text."""
-    remove: int = 0
-    """Remove so many leading directions instead of whitening (the paper: 1); needs --no-whiten."""
+    """Whiten the embeddings: centre them and make their covariance on the text the identity."""
+    remove: Annotated[int, AtLeast(0)] = 0
+    """Number of leading directions to remove instead of whitening (the paper: 1); needs --no-whiten."""
     shrinkage: str = "auto"
-    """Share of a sphere mixed into the covariance before whitening, 0 to 1; auto: Ledoit-Wolf for a small text."""
+    """Shrinkage of the covariance before whitening, 0 to 1; auto: Ledoit-Wolf for a small text."""
 
     def __post_init__(self) -> None:
-        require_types(self)
-        if not self.a > 0:
-            raise UsageError(f"a must be above 0, got {self.a}.")
-        check_source(self.frequencies)
-        if self.remove < 0:
-            raise UsageError(f"remove must be at least 0, got {self.remove}.")
+        """Check the combination and the shrinkage too."""
+        super().__post_init__()
         if self.remove and self.whiten:
             raise UsageError(
                 "remove and whiten are two ways to calibrate the same vector: with --remove say --no-whiten."
@@ -84,6 +82,7 @@ class Sif(Method):
     citation = CITATION
 
     def fit(self, encoder: SentenceTransformer, context: FitContext) -> TrainingOutcome:
+        """See :meth:`Method.fit`."""
         options, settings = self.options, context.settings
         started = time.monotonic()
         *layers, pooling = with_pooling(encoder, "mean", options.layer)

@@ -1,16 +1,17 @@
-"""Whitening: centre the vectors and make their covariance the identity.
+"""Whitening: centre the embeddings and make their covariance the identity.
 
-Vectors of a pre-trained Transformer fill a narrow cone: a few directions hold most of the variance, and cosines are all high.
-From the user's text take the mean μ and covariance Σ of the pooled vectors x, and with Σ = U diag(s) Uᵀ map
+Embeddings of a pre-trained Transformer fill a narrow cone: a few directions hold most of the variance, and all cosines are
+high. With μ and Σ = U diag(s) Uᵀ the mean and covariance of the pooled embeddings x of the user's text:
 
     y = diag(s^−1/2) Uᵀ (x − μ)
 
-so that no direction counts more than another. The k directions of the largest variance may be kept alone (the paper keeps
-256 of 768). An exponent below 1/2 evens the directions out less. Directions whose variance is only rounding error are dropped.
+so that no direction counts more than another. Optionally only the k directions of the largest variance are kept (the paper
+keeps 256 of 768). An exponent below 1/2 equalises the directions less. Directions whose variance is only rounding error are
+dropped.
 
-For a text with few sentences the covariance is drawn towards a sphere first, Σ' = (1 − ρ) Σ + ρ tr(Σ)/d · I, with ρ by Ledoit
-and Wolf unless it is given. Statistics are exact, in double precision and in one pass over the text. The map is saved as a
-stock ``Dense`` module.
+On few sentences the covariance is shrunk towards a multiple of the identity first, Σ' = (1 − ρ) Σ + ρ tr(Σ)/d · I, with ρ by
+Ledoit and Wolf unless it is given. Statistics are exact, in double precision and in one pass over the text. The map is saved
+as a stock ``Dense`` module.
 
 References: Su, Cao, Liu and Ou, Whitening Sentence Representations for Better Semantics and Faster Retrieval, 2021; Ledoit and
 Wolf, A well-conditioned estimator for large-dimensional covariance matrices, 2004.
@@ -20,16 +21,17 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 from sentence_transformers import SentenceTransformer
 
-from selfguide.calibration.parted_statistics import TextStatistics, measure, warn_if_few
-from selfguide.calibration.statistics import LinearMap, check_shrinkage, fit_moments, whitening_map
+from selfguide.calibration.linear_maps import LinearMap, whitening_map
+from selfguide.calibration.moments import check_shrinkage, fit_moments
+from selfguide.calibration.text_statistics import TextStatistics, measure, warn_if_few
 from selfguide.errors import UsageError
 from selfguide.methods.base import CalibratedMethod
 from selfguide.models.encoders import POOLINGS, load_encoder, with_pooling
-from selfguide.options import require_types
+from selfguide.options import AtLeast, Between, CheckedOptions, OneOf
 from selfguide.training.trainer import FitContext, TrainingOutcome
 
 if TYPE_CHECKING:
@@ -51,30 +53,25 @@ CITATION = """\
 
 
 @dataclass(frozen=True)
-class WhiteningOptions:
+class WhiteningOptions(CheckedOptions):
     """Options of whitening."""
 
-    pooling: str = "mean"
-    """What is whitened: cls, mean, max, last2, first-last, or keep for the encoder's own vector (a tuned encoder, say)."""
+    pooling: Annotated[str, OneOf(*POOLINGS, KEEP)] = "mean"
+    """Pooling of what is whitened: cls, mean, max, last2, first-last, or keep for the encoder's own embedding."""
     layer: int = -1
     """Layer whose tokens cls, mean or max pool: 0 is the embedding layer, -1 the last."""
-    k: int = 0
-    """How many directions to keep, the largest variance first; 0: all."""
-    exponent: float = 0.5
+    k: Annotated[int, AtLeast(0)] = 0
+    """Number of directions to keep, the largest variance first; 0: all."""
+    exponent: Annotated[float, Between(0, 1)] = 0.5
     """Power of the variances that is divided out: 0.5 whitens, 0 only centres and rotates."""
     shrinkage: str = "auto"
-    """Share of a sphere mixed into the covariance, 0 to 1; auto: none for a large text, Ledoit-Wolf for a small one."""
+    """Shrinkage of the covariance, 0 to 1; auto: none for a large text, Ledoit-Wolf for a small one."""
 
     def __post_init__(self) -> None:
-        require_types(self)
-        if self.pooling not in (*POOLINGS, KEEP):
-            raise UsageError(f"There is no pooling {self.pooling!r}; choose one of {', '.join((*POOLINGS, KEEP))}.")
+        """Check the combination and the shrinkage too."""
+        super().__post_init__()
         if self.pooling == KEEP and self.layer != -1:
-            raise UsageError(f"pooling keep takes the encoder's vector as it is: leave layer={self.layer} out.")
-        if self.k < 0:
-            raise UsageError(f"k must be at least 0, got {self.k}.")
-        if not 0 <= self.exponent <= 1:
-            raise UsageError(f"exponent must be between 0 and 1, got {self.exponent}.")
+            raise UsageError(f"pooling keep takes the encoder's embedding as it is: leave layer={self.layer} out.")
         check_shrinkage(self.shrinkage)
 
 
@@ -91,6 +88,7 @@ class Whitening(CalibratedMethod):
     citation = CITATION
 
     def fit(self, encoder: SentenceTransformer, context: FitContext) -> TrainingOutcome:
+        """See :meth:`Method.fit`."""
         options, settings = self.options, context.settings
         started = time.monotonic()
         pooled = load_encoder(self._pooled(encoder), max_length=settings.max_length).eval()
@@ -123,7 +121,7 @@ class Whitening(CalibratedMethod):
     ) -> LinearMap:
         """See :meth:`CalibratedMethod.refit`."""
         options, of_text = self.options, statistics.sentences
-        warn_if_few(statistics, options.shrinkage, reporter, by_sentences=True, eked_out=False)
+        warn_if_few(statistics, options.shrinkage, reporter, by_sentences=True, with_prior=False)
         return whitening_map(of_text.moments, options.k, of_text.shrinkage(0, options.shrinkage), options.exponent)
 
     def _pooled(self, encoder: SentenceTransformer) -> SentenceTransformer:

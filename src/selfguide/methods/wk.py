@@ -1,7 +1,7 @@
-"""WK pooling (SBERT-WK): read off a token's way through the layers which layers, and which tokens, matter. No training.
+"""WK pooling (SBERT-WK): weight layers and tokens by how a token's vector changes from layer to layer. Nothing is trained.
 
-v_k is a token's vector at layer k = layer_start..l. Its neighbours are the layers at most ``window`` away, W(k). Write
-v_k = p_k + n_k with p_k in the span of the neighbours' vectors and n_k at right angles to it (a QR factorisation).
+v_k is a token's vector at layer k = layer_start..l. Its neighbours W(k) are the layers at most ``window`` away. Write
+v_k = p_k + n_k with p_k in the span of the neighbours' vectors and n_k orthogonal to it (a QR factorisation).
 
     novelty        a_k = ‖n_k‖ / ‖v_k‖                               what the neighbours do not say
     alignment      b_k = 1/|W(k)| Σ_{j∈W(k)} cos(v_j, p_k)           what they all say
@@ -25,6 +25,7 @@ Reference: Wang and Kuo, SBERT-WK: A Sentence Embedding Method by Dissecting BER
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated
 
 from sentence_transformers import SentenceTransformer
 from torch import nn
@@ -33,10 +34,10 @@ from selfguide.errors import UsageError
 from selfguide.methods.base import Method
 from selfguide.models.encoders import depth, load_encoder, transformer_of
 from selfguide.models.modules.wk_pooling import WKPooling
-from selfguide.options import require_types
+from selfguide.options import AtLeast, CheckedOptions
 from selfguide.training.trainer import FitContext, TrainingOutcome
 
-# Two cosines between neighbouring layers are the least that can vary.
+# Two cosines between neighbouring layers are needed for a variance.
 FEWEST_LAYERS = 3
 
 CITATION = """\
@@ -49,20 +50,13 @@ CITATION = """\
 
 
 @dataclass(frozen=True)
-class WKOptions:
+class WKOptions(CheckedOptions):
     """Options of WK pooling; the defaults are the authors'."""
 
-    layer_start: int = 4
-    """The first layer that counts: 0 is the embedding layer."""
-    window: int = 2
-    """How many layers on each side are a layer's neighbours."""
-
-    def __post_init__(self) -> None:
-        require_types(self)
-        if self.layer_start < 0:
-            raise UsageError(f"layer_start must be at least 0, got {self.layer_start}.")
-        if self.window < 1:
-            raise UsageError(f"window must be at least 1, got {self.window}.")
+    layer_start: Annotated[int, AtLeast(0)] = 4
+    """First layer that counts: 0 is the embedding layer."""
+    window: Annotated[int, AtLeast(1)] = 2
+    """Number of layers on each side that are a layer's neighbours."""
 
 
 class WK(Method):
@@ -78,6 +72,7 @@ class WK(Method):
     citation = CITATION
 
     def fit(self, encoder: SentenceTransformer, context: FitContext) -> TrainingOutcome:
+        """See :meth:`Method.fit`."""
         count, start = depth(encoder), self.options.layer_start
         if count + 1 - start < FEWEST_LAYERS:
             way_out = f"say --layer-start {count + 1 - FEWEST_LAYERS} or less" if count >= 2 else "choose a deeper one"
@@ -97,6 +92,6 @@ class WK(Method):
 
 
 def _ends_in_a_special_token(encoder: SentenceTransformer) -> bool:
-    """Whether the tokenizer closes a sentence ([SEP], </s>); if not, the last token is a word and counts."""
+    """Return whether the tokenizer ends a sentence with a special token ([SEP], </s>); if not, the last token counts."""
     tokenizer = encoder.tokenizer
     return tokenizer("a")["input_ids"][-1] in tokenizer.all_special_ids

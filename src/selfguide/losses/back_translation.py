@@ -1,0 +1,173 @@
+"""Back-translation contrast: a sentence and its back-translation mean the same.
+
+Each sentence was translated to another language and back beforehand (:mod:`selfguide.augment.back_translation`). Embeddings of
+both pass through a head (Linear, ReLU, Linear) that is trained with the encoder and not saved. With ``nt-xent`` the negatives
+are the other sentences of the batch; this is the baseline that the SG-OPT paper calls BT. With ``moco``, CERT's objective, the
+encoder embeds the sentence, its moving average embeds the back-translation, and a queue of the keys of past batches gives
+further negatives (:mod:`selfguide.losses.queue`).
+
+Differences from CERT's released code: the batch's other keys are negatives beside the queue's, which starts empty (theirs
+starts with random vectors); a pair is a sentence and one back-translation of it (theirs may be two back-translations). For the
+SG-OPT paper's BT neither the temperature nor a head is published; the defaults are CERT's for both objectives.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+
+from selfguide.augment.dropout import KEEP_DROPOUT
+from selfguide.augment.encoding import Features, embed, stacked
+from selfguide.losses import functional
+from selfguide.losses.base import HeadedLoss, full_precision, single
+from selfguide.losses.queue import KeyQueue, update_average
+from selfguide.losses.rules import HEAD_SIZE, TEMPERATURE
+from selfguide.models.encoders import backbone
+from selfguide.options import AtLeast, Between, OneOf, check
+
+if TYPE_CHECKING:
+    from sentence_transformers import SentenceTransformer
+
+CITATION = """\
+@article{fang-xie-2020-cert,
+    title = "{CERT}: Contrastive Self-supervised Learning for Language Understanding",
+    author = "Fang, Hongchao and Xie, Pengtao",
+    journal = "arXiv preprint arXiv:2005.12766",
+    year = "2020",
+}"""
+OBJECTIVE, QUEUE_SIZE, MOMENTUM = OneOf("nt-xent", "moco"), AtLeast(1), Between(0, 1, open_high=True)
+
+
+class BackTranslationLoss(HeadedLoss):
+    """Contrast each sentence with its back-translation (BT; CERT with ``objective="moco"``).
+
+    Formula:
+        With x the projected embeddings of a batch's sentences and translations, μ(m) the partner of m, q_i the query of sentence
+        i, k_i the key of its translation and φ(u, v) = exp(cos(u, v) / τ):
+
+            nt-xent   loss = mean over m of −log φ(x_m, x_μ(m)) / Σ_{n≠m} φ(x_m, x_n)
+            moco      loss = mean over i of −log φ(q_i, k_i) / (Σ_j φ(q_i, k_j) + Σ_n φ(q_i, queue_n))
+
+    Args:
+        model: The SentenceTransformer to be trained.
+        objective: ``"nt-xent"`` or ``"moco"``.
+        temperature: τ.
+        head_size: Output dimension of the head, 0 for no head. The head lives in the loss.
+        queue_size: Keys of past batches that serve as negatives (``moco``).
+        momentum: m of the moving average that makes the keys (``moco``).
+        dropout: Rate of every dropout in the Transformer during training; −1 keeps the encoder's own.
+
+    Raises:
+        UsageError: An argument is out of range.
+
+    Inputs:
+        | Texts                      | Labels |
+        |----------------------------|--------|
+        | (sentence, translation)    | none   |
+
+    Relations:
+        ``MultipleNegativesRankingLoss`` takes the same pairs; it has no head and only the sentences as anchors.
+        :class:`~selfguide.losses.SelfGuidedTranslationLoss` adds self-guidance.
+
+    Example:
+        ```python
+        from datasets import Dataset
+        from sentence_transformers import SentenceTransformerTrainer
+
+        import selfguide
+        from selfguide.losses import BackTranslationLoss
+
+        model = selfguide.load_encoder("mini", pooling="cls")
+        loss = BackTranslationLoss(model, objective="moco", queue_size=8)
+        sentences = ["It rains.", "The train is late.", "She plays the cello."]
+        translations = ["It is raining.", "The train has a delay.", "She performs on the cello."]
+        pairs = Dataset.from_dict({"sentence": sentences, "translation": translations})
+        SentenceTransformerTrainer(model=model, train_dataset=pairs, loss=loss).train()
+        ```
+
+    Reference:
+        Fang and Xie, CERT: Contrastive Self-supervised Learning for Language Understanding, 2020:
+        https://arxiv.org/abs/2005.12766; Kim, Yoo and Lee, ACL 2021 (BT as a baseline)
+    """
+
+    citation = CITATION
+
+    def __init__(
+        self,
+        model: SentenceTransformer,
+        objective: str = "nt-xent",
+        temperature: float = 0.07,
+        head_size: int = 128,
+        queue_size: int = 6720,
+        momentum: float = 0.999,
+        dropout: float = KEEP_DROPOUT,
+    ) -> None:
+        check("objective", objective, OBJECTIVE)
+        check("temperature", temperature, TEMPERATURE)
+        check("head_size", head_size, HEAD_SIZE)
+        check("queue_size", queue_size, QUEUE_SIZE)
+        check("momentum", momentum, MOMENTUM)
+        super().__init__(model, dropout)
+        self.objective, self.temperature, self.head_size = objective, temperature, head_size
+        self.queue_size, self.momentum = queue_size, momentum
+        width = int(model.get_embedding_dimension() or 0)
+        self.head = _head(width, head_size).to(model.device)
+        if objective == "moco":
+            self.key_encoder = copy.deepcopy(model).requires_grad_(False)
+            self.key_head = copy.deepcopy(self.head).requires_grad_(False)
+            self.queue = KeyQueue(queue_size, head_size or width).to(model.device)
+        self.share_over_processes()
+
+    def forward(self, sentence_features: Iterable[Features], labels: Tensor | None = None) -> Tensor:
+        """Return the loss of a batch; see the class."""
+        self.begin_step()
+        sentences, translations = tuple(sentence_features)
+        if self.objective == "moco":
+            return self._momentum_contrast(sentences, translations)
+        batch = stacked([sentences, translations], padding=self.padding_id)
+        embeddings = self.encode(batch)["sentence_embedding"]
+        with full_precision(embeddings):
+            first, second = self.head(single(embeddings)).chunk(2)
+            return functional.nt_xent_pairs(first, second, self.temperature)
+
+    def moving_state(self) -> dict[str, Tensor]:
+        """Return the queue and the moving average; in a distributed run the first process's queue stands for all."""
+        if self.objective != "moco":
+            return {}
+        parts = {"key_encoder": self.key_encoder, "key_head": self.key_head}
+        state = {
+            f"{part}.{name}": parameter.detach()
+            for part, module in parts.items()
+            for name, parameter in module.named_parameters()
+        }
+        return state | {f"queue.{name}": buffer for name, buffer in self.queue.named_buffers()}
+
+    def get_config_dict(self) -> dict[str, Any]:
+        """Return the loss's settings, as model cards show them."""
+        names = ["objective", "temperature", "head_size", "dropout"]
+        names += ["queue_size", "momentum"] if self.objective == "moco" else []
+        return {name: getattr(self, name) for name in names}
+
+    def _momentum_contrast(self, sentences: Features, translations: Features) -> Tensor:
+        embeddings = self.encode(sentences)["sentence_embedding"]
+        if self.training:
+            update_average(self.key_encoder.parameters(), self.encoder.parameters(), self.momentum)
+            update_average(self.key_head.parameters(), self.head.parameters(), self.momentum)
+        with torch.no_grad():
+            of_keys = embed(self.key_encoder, backbone(self.key_encoder), translations)["sentence_embedding"]
+        with full_precision(embeddings):
+            with torch.no_grad():
+                keys = self.key_head(single(of_keys))
+            queries = self.head(single(embeddings))
+            loss = functional.momentum_contrast(queries, keys, self.queue.contents(), self.temperature)
+        if self.training:
+            self.queue.add(keys)
+        return loss
+
+
+def _head(width: int, size: int) -> nn.Module:
+    return nn.Sequential(nn.Linear(width, width), nn.ReLU(), nn.Linear(width, size)) if size else nn.Identity()
