@@ -25,9 +25,9 @@ from selfguide.comparison import child, runner, worker
 from selfguide.comparison.cells import Cell, CellFolder, CellRecord, SharedSetting
 from selfguide.comparison.compare import Comparison, compare_from
 from selfguide.comparison.progress import seconds_left
-from selfguide.comparison.specs import is_seeded, parse_specs
+from selfguide.comparison.specs import parse_specs
 from selfguide.comparison.summary import summarise
-from selfguide.comparison.tables import as_csv, as_dict, as_latex, as_markdown, grid
+from selfguide.comparison.tables import as_csv, as_dict, as_latex, as_markdown, summary_table
 from selfguide.errors import InterruptedRun, SelfguideError, UsageError
 from selfguide.evaluation.embedder import EncoderInfo
 from selfguide.evaluation.protocol import Protocol
@@ -136,9 +136,9 @@ def test_what_no_method_knows_is_refused(methods: str, changes: tuple[str, ...],
 
 
 def test_methods_that_draw_nothing_at_random_have_one_cell() -> None:
-    from selfguide.methods.registry import METHODS
+    from selfguide.methods.registry import builtin_methods
 
-    once = {entry.name for entry in METHODS if not is_seeded(entry.name)}
+    once = {entry.name for entry in builtin_methods() if not entry.seeded}
     assert {"cls", "mean", "max", "last2", "first-last", "wk", "whitening", "sif", "glove"} <= once
     assert not once & {"bow", "flow", "simcse", "sg-opt", "sbert-nli"}
     assert [spec.seeded for spec in parse_specs("mean,simcse+whitening")] == [False, True]
@@ -378,7 +378,7 @@ def test_a_job_that_leaves_nothing_costs_no_other(tmp_path: Path) -> None:
 def test_a_stopped_job_is_not_done(tmp_path: Path) -> None:
     (tmp_path / "one.job").write_bytes(pickle.dumps(_Ending(tmp_path, "one", InterruptedRun("Stopped."))))
     with pytest.raises(InterruptedRun):
-        child.do(tmp_path / "one.job")
+        child.run_job(tmp_path / "one.job")
     assert not (tmp_path / "one.done").exists()
 
 
@@ -576,10 +576,11 @@ def test_without_a_group_the_average_is_over_all_tasks_and_nan_stays_none() -> N
     assert [column.key for column in summary.columns] == ["a", "b", "average"]
     assert summary["cls"].values["average"].mean == 35.0
     assert summary.best == "cls"
-    assert [entry.text for entry in grid(summary)[1][0]][2:5] == ["10.00", "none", "none"]
+    assert [cell.text for cell in summary_table(summary).rows[0]][2:5] == ["10.00", "none", "none"]
     json.dumps(as_dict(summary, [cell("mean", None, {"a": 1.0})]), allow_nan=False)
     alone = summarise([cell("mean", None, {"a": 10.0})])
-    assert (alone.main.key, grid(alone)[0]) == ("a", ["method", "seeds", "A"])
+    titles = [heading.title for heading in summary_table(alone).headings]
+    assert (alone.main.key, titles) == ("a", ["method", "seeds", "A"])
 
 
 def test_tables_hold_the_numbers_the_marks_and_the_failures(records: list[CellRecord]) -> None:

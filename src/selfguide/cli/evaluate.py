@@ -92,7 +92,7 @@ def evaluate(
     if not (tasks or pairs or mteb):
         reporter.note("No task is named: the embedded demo pairs. --tasks sts asks for the papers' seven sets.")
     rows = []
-    if chosen or pairs:  # before any encoder is loaded: what is missing is said at once
+    if chosen or pairs:  # before any encoder is loaded, so that missing data is reported at once
         rows = load_tasks(chosen, pairs or (), data, protocol, allow_partial=allow_partial, download=not offline)
     embedders = _embedders(encoders, pooling, layer, device, batch_size, reporter)
     if rows:
@@ -132,78 +132,72 @@ def _embedders(
 
 
 def _show(evaluations: list[Evaluation]) -> None:
-    """One encoder: a line for each task. Several: a line for each encoder, the best of each column in bold."""
+    """Print a line for each task of one encoder, or a line for each of several encoders with the best scores in bold."""
     from rich.console import Console
-    from rich.table import Table
 
     from selfguide.evaluation.results import table
+    from selfguide.report.table import Cell, Heading, Table, print_table
 
-    console = Console(highlight=False)
     if len(evaluations) == 1:
-        shown = Table("task", "metric", box=None, padding=(0, 2, 0, 0), title=evaluations[0].encoder.name)
-        for heading in ("score", "95 % interval", "rows"):
-            shown.add_column(heading, justify="right")
+        headings = [Heading(name) for name in ("task", "metric", "score", "95 % interval", "rows")]
+        lines = []
         for score in evaluations[0].scores:
             interval = f"{score.interval[0]:.2f} – {score.interval[1]:.2f}" if score.interval else ""
-            shown.add_row(score.title, score.metric, _number(score.value), interval, f"{score.data.rows:,}")
-        for group, value in evaluations[0].averages().items():
-            shown.add_row(f"{group} average", "", f"[bold]{_number(value)}[/bold]", "", "")
-        console.print(shown)
-        return
-    headings, rows = table(evaluations)
-    shown = Table(box=None, padding=(0, 1, 0, 0))
-    shown.add_column("encoder", no_wrap=True)
-    for heading in headings:
-        shown.add_column(heading, justify="right")
-    best = [max((value for value in column if _counts(value)), default=None) for column in zip(*rows, strict=True)]
-    for evaluation, row in zip(evaluations, rows, strict=True):
-        cells = [
-            f"[bold]{_number(value)}[/bold]" if value is not None and value == top else _number(value)
-            for value, top in zip(row, best, strict=True)
+            lines.append((score.title, score.metric, _number(score.value), interval, f"{score.data.rows:,}"))
+        for group, average in evaluations[0].averages().items():
+            lines.append((f"{group} average", "", _number(average), "", ""))
+        rows = [[Cell(text) for text in line] for line in lines]
+        shown = Table(headings, rows, caption=evaluations[0].encoder.name)
+    else:
+        titles, values = table(evaluations)
+        headings = [Heading("encoder"), *(Heading(title, better="high") for title in titles)]
+        rows = [
+            [Cell(evaluation.encoder.name), *(Cell(_number(value), value=_finite(value)) for value in row)]
+            for evaluation, row in zip(evaluations, values, strict=True)
         ]
-        shown.add_row(evaluation.encoder.name, *cells)
-    console.print(shown)
+        shown = Table(headings, rows)
+    print_table(shown, Console(highlight=False))
 
 
 def _show_significance(embedders: list[Embedder], rows: list[TaskData], protocol: Protocol) -> None:
     from rich.console import Console
-    from rich.table import Table
 
     from selfguide.evaluation.evaluate import paired
+    from selfguide.report.table import Cell, Heading, Table, print_table
 
     if len(embedders) < 2:
         raise UsageError("--significance compares encoders with the first one: name two or more, or several poolings.")
     first = embedders[0]
+    titles = {item.task.name: item.task.title for item in rows}
+    headings = [Heading(name) for name in ("task", "difference", "95 % interval", "p")]
     for other in embedders[1:]:
-        shown = Table("task", box=None, padding=(0, 2, 0, 0), title=f"{other.info.name} minus {first.info.name}")
-        for heading in ("difference", "95 % interval", "p"):
-            shown.add_column(heading, justify="right")
-        titles = {item.task.name: item.task.title for item in rows}
+        lines = []
         for task, found in paired(first, other, rows, protocol).items():
             low, high = found.interval or (math.nan, math.nan)
-            shown.add_row(titles[task], f"{found.difference:+.2f}", f"{low:+.2f} – {high:+.2f}", f"{found.p_value:.4f}")
-        Console(highlight=False).print(shown)
+            numbers = (f"{found.difference:+.2f}", f"{low:+.2f} – {high:+.2f}", f"{found.p_value:.4f}")
+            lines.append([Cell(text) for text in (titles[task], *numbers)])
+        caption = f"{other.info.name} minus {first.info.name}"
+        print_table(Table(headings, lines, caption=caption), Console(highlight=False))
 
 
 def _through_mteb(encoders: list[str], names: str, output: Path, batch_size: int, reporter: Reporter) -> None:
     from rich.console import Console
-    from rich.table import Table
 
     from selfguide.evaluation.mteb_bridge import evaluate_mteb
+    from selfguide.report.table import Cell, Heading, Table, print_table
 
-    shown = Table("encoder", "mteb task", "metric", box=None, padding=(0, 2, 0, 0))
-    shown.add_column("score", justify="right")
+    rows = []
     for encoder in encoders:
-        found = evaluate_mteb(encoder, names, output=output / "mteb", batch_size=batch_size, reporter=reporter)
-        for row in found:
-            shown.add_row(Path(encoder).name, row.task, row.metric, _number(row.main_score))
+        for row in evaluate_mteb(encoder, names, output=output / "mteb", batch_size=batch_size, reporter=reporter):
+            rows.append([Cell(text) for text in (Path(encoder).name, row.task, row.metric, _number(row.main_score))])
             for note in row.notes:
                 reporter.note(f"note: {row.task}: {note}")
-    Console(highlight=False).print(shown)
+    headings = [Heading(name) for name in ("encoder", "mteb task", "metric", "score")]
+    print_table(Table(headings, rows), Console(highlight=False))
 
 
-def _counts(value: float | None) -> bool:
-    return value is not None and not math.isnan(value)
+def _finite(value: float | None) -> float | None:
+    return None if value is None or math.isnan(value) else value
 
 
 def _number(value: float | None) -> str:

@@ -9,6 +9,7 @@ import typer
 
 from selfguide.cli import options as shared
 from selfguide.errors import SelfguideError, UsageError
+from selfguide.files import write_text
 
 if TYPE_CHECKING:
     from selfguide.evaluation.probe import ProbeResult
@@ -55,7 +56,7 @@ def probe(
     from selfguide.progress import Reporter
 
     reporter = Reporter(quiet=quiet)
-    # What cannot be written is said before minutes are spent on computing it.
+    # A file that cannot be written is reported before minutes are spent on computing its content.
     _check_outputs(plot, json_file)
     rows = _data(task, data, pairs, reporter)
 
@@ -63,25 +64,25 @@ def probe(
     from selfguide.evaluation.probe import probe as run_probe
     from selfguide.models.encoders import load_encoder
 
-    ways = check_poolings([word.strip() for word in poolings.split(",") if word.strip()])
+    chosen = check_poolings([word.strip() for word in poolings.split(",") if word.strip()])
     model = load_encoder(encoder, device=device)
-    result = run_probe(model, rows, poolings=ways, batch_size=batch_size, reporter=reporter, name=encoder)
+    result = run_probe(model, rows, poolings=chosen, batch_size=batch_size, reporter=reporter, name=encoder)
     _show(result)
     if json_file is not None:
         _write_json(result, json_file)
         reporter.note(f"Scores written to {json_file}")
     if plot is not None:
-        from selfguide.evaluation.heatmap import draw
+        from selfguide.report.heatmap import write_heatmap
 
-        draw(result, plot)
+        write_heatmap(result, plot)
         reporter.note(f"Heat map written to {plot}")
 
 
 def _check_outputs(plot: Path | None, json_file: Path | None) -> None:
     if plot is not None:
-        from selfguide.evaluation.heatmap import check
+        from selfguide.report.heatmap import check_plot_path
 
-        check(plot)
+        check_plot_path(plot)
     if json_file is not None and (json_file.is_dir() or not json_file.parent.is_dir()):
         reason = "it is a folder" if json_file.is_dir() else f"there is no folder {json_file.parent}"
         raise UsageError(f"The scores cannot be written to {json_file}: {reason}.")
@@ -95,46 +96,44 @@ def _data(task: str | None, folder: Path | None, pairs: Path | None, reporter: R
         if task is not None or folder is not None:
             raise UsageError("--pairs brings its own data: leave --task and --data out.")
         return own_pairs(pairs)
-    place = data_folder(folder)
-    if task is None and place is None:
+    found = data_folder(folder)
+    if task is None and found is None:
         reporter.note(
             "Task: demo, the pairs inside the package; a demonstration, not a benchmark (--data FOLDER for STS-B)."
         )
         return find_data(task_named("demo"), folder=None)
     if task is None:
         reporter.note("Task: stsb (--task chooses another).")
-    return find_data(task_named(task or "stsb"), folder=place)
+    return find_data(task_named(task or "stsb"), folder=found)
 
 
 def _show(result: ProbeResult) -> None:
     from rich.console import Console
-    from rich.table import Table
 
+    from selfguide.report.table import Cell, Heading, Table, print_table
+
+    best = result.best
+    (_, *poolings), *lines = result.table()
+    rows = []
+    for layer, (name, *scores) in zip(result.layers, lines, strict=True):
+        cells = [
+            Cell(score, value=best.score if (pooling, layer) == best[:2] else None)
+            for pooling, score in zip(poolings, scores, strict=True)
+        ]
+        rows.append([Cell(name), *cells])
+    notes = list(result.notes)
+    if len(result.cells()) < len(result.layers) * len(result.poolings):
+        notes.append("–: all pairs have the same cosine there, so there is nothing to rank.")
+    headings = [Heading("layer"), *(Heading(pooling, better="high") for pooling in poolings)]
     console = Console(highlight=False)
     console.print(f"{result.encoder} on {result.task}, {result.rows:,} pairs: Spearman × 100", markup=False)
-    table = Table()
-    heading, *rows = result.table()
-    for name in heading:
-        table.add_column(name, justify="right")
-    best = result.best
-    for layer, row in zip(result.layers, rows, strict=True):
-        top = [layer == best.layer and pooling == best.pooling for pooling in result.poolings]
-        cells = [f"[bold]{cell}[/bold]" if here else cell for cell, here in zip(row[1:], top, strict=True)]
-        table.add_row(row[0], *cells)
-    console.print(table)
-    for note in result.notes:
-        console.print(note, markup=False)
-    if len(result.cells()) < len(result.layers) * len(result.poolings):
-        console.print("–: all pairs have the same cosine there, so there is nothing to rank.")
-    console.print(result.summary())
+    print_table(Table(headings, rows, notes=(*notes, result.summary())), console)
 
 
 def _write_json(result: ProbeResult, path: Path) -> None:
     import json
 
-    fresh = path.with_name(path.name + ".tmp")
     try:
-        fresh.write_text(json.dumps(result.to_dict(), indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
-        fresh.replace(path)
+        write_text(path, json.dumps(result.to_dict(), indent=2, ensure_ascii=False) + "\n")
     except OSError as error:
         raise SelfguideError(f"{path} cannot be written: {error.strerror or error}.") from None

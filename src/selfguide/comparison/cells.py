@@ -1,7 +1,7 @@
 """A cell of the table, one method with one seed: what decides its result, and the file that keeps it.
 
 A cell that has a file with the same method, options, encoder, text, dev pairs, tasks and protocol is finished and is not run
-again. Files are written under another name first, so that a killed run leaves whole files only.
+again. The names of the fields of :class:`CellRecord` and :class:`SharedSetting` are the keys of that file.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from selfguide.evaluation.results import TaskScore
 from selfguide.files import write_text
 
 FOLDER = "cells"
-# What does not change a result, or should not: where it was computed, how often it was saved on the way, who watched.
-_NO_MATTER = ("device", "checkpoint_minutes", "track")
+# Training settings that do not change a result, or should not.
+_IRRELEVANT = ("device", "checkpoint_minutes", "track")
 
 
 @dataclass(frozen=True)
@@ -36,11 +36,11 @@ class SharedSetting:
     dev: str | None
     dev_digest: str | None
     tasks: dict[str, str]
-    """Each task's name, and the digest of its rows."""
+    """The name of each task, and the digest of its rows."""
     protocol: dict[str, Any]
 
     def difference(self, other: SharedSetting) -> str | None:
-        """In a word, what makes a result of the one no result of the other."""
+        """Return, in a few words, why results of the two cannot stand in one table; None where they can."""
         kinds = {
             "encoder": (self.encoder_digest, other.encoder_digest),
             "text": (self.fingerprint, other.fingerprint),
@@ -52,34 +52,34 @@ class SharedSetting:
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> SharedSetting:
-        """Back from ``asdict`` and JSON."""
+        """Make a setting from the values of a file."""
         return cls(**{item.name: values[item.name] for item in fields(cls)} | {"text": tuple(values["text"])})
 
 
 @dataclass(frozen=True)
 class Cell:
-    """One method with one seed; no seed for methods that draw nothing at random."""
+    """One method with one seed; the seed is None for methods that draw nothing at random."""
 
     spec: Spec
     seed: int | None
     order: int
-    """The row's place among those that were asked for."""
+    """The position of the row in the table."""
 
     @property
     def name(self) -> str:
-        """For people."""
-        return self.spec.label if self.seed is None else f"{self.spec.label}, seed {self.seed}"
+        """The name in messages."""
+        return cell_name(self.spec.label, self.seed)
 
     @property
     def stem(self) -> str:
-        """For file names; labels that are none get a few digits, so that two that are alike stay two."""
+        """The name of its files; a label that is no file name gets a few digits, so that similar ones stay apart."""
         label = re.sub(r"[^\w.+-]+", "-", self.spec.label, flags=re.ASCII).strip("-.")
         if label != self.spec.label:
             label = f"{label[:80]}-{hashlib.sha256(self.spec.label.encode()).hexdigest()[:6]}"
         return f"{label}.{'once' if self.seed is None else f'seed{self.seed}'}"
 
     def steps(self, sentences: int) -> int:
-        """How many training steps it will take at most; dev pairs may end it sooner."""
+        """Return the largest number of training steps on a text of so many sentences; dev pairs may end it sooner."""
         total = 0
         for stage in self.spec.stages:
             training = stage.training
@@ -91,10 +91,11 @@ class Cell:
 
 @dataclass(frozen=True)
 class CellRecord:
-    """What became of a cell: its scores, or the sentence that says why there are none."""
+    """The outcome of a cell: its scores, or the sentence that says why there are none."""
 
     label: str
     words: str
+    """The method and its options as they were typed, without the label."""
     stages: tuple[dict[str, Any], ...]
     seed: int | None
     order: int
@@ -102,25 +103,31 @@ class CellRecord:
     error: str | None = None
     scores: tuple[TaskScore, ...] = ()
     dev_score: float | None = None
-    """Of the finished encoder on the dev pairs, × 100."""
+    """The score of the finished encoder on the dev pairs, × 100."""
     steps: int = 0
     seconds: dict[str, float] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
     begun_by: str | None = None
-    """The row whose kept encoder this one went on from; its steps are counted here, its seconds are not."""
+    """The row whose kept encoder this one started from; its steps are counted here, its seconds are not."""
     device: str = ""
     threads: int = 0
     versions: dict[str, str] = field(default_factory=dict)
     command: str | None = None
     finished: str = ""
+    """When the cell ended."""
 
     @classmethod
     def of(cls, cell: Cell, setting: SharedSetting, **facts: Any) -> CellRecord:
-        """The record of a cell that ran, or tried to."""
+        """Make the record of a cell that was run; ``facts`` are the fields that the cell does not decide."""
         return cls(cell.spec.label, cell.spec.words, _plain_stages(cell.spec), cell.seed, cell.order, setting, **facts)
 
+    @property
+    def name(self) -> str:
+        """The name of the cell in messages."""
+        return cell_name(self.label, self.seed)
+
     def rerun_reason(self, cell: Cell, setting: SharedSetting) -> str | None:
-        """Why the cell has to be run (again) though this record is there, or None."""
+        """Return, in a few words, why the cell has to be run again although it has this record; None where it has not."""
         if self.error is not None:
             return "failed before"
         if _decisive(self.stages) != _decisive(_plain_stages(cell.spec)):
@@ -128,14 +135,15 @@ class CellRecord:
         return self.setting.difference(setting)
 
     def to_dict(self) -> dict[str, Any]:
-        """As plain values."""
+        """Return plain values for JSON."""
         return {**asdict(self), "scores": [score.to_dict() for score in self.scores]}
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> CellRecord:
-        """Back from :meth:`to_dict` and JSON."""
-        known = {item.name: values[item.name] for item in fields(cls) if item.name != "begun_by"}
-        known["begun_by"] = values.get("begun_by")  # younger than the other fields
+        """Make a record from what :meth:`to_dict` returned; files without ``begun_by`` are older than this field."""
+        known = {
+            item.name: values[item.name] for item in fields(cls) if item.name != "begun_by" or "begun_by" in values
+        }
         known["scores"] = tuple(TaskScore.from_dict(score) for score in values["scores"])
         known |= {name: tuple(values[name]) for name in ("stages", "warnings")}
         return cls(**known | {"setting": SharedSetting.from_dict(values["setting"])})
@@ -145,16 +153,21 @@ class CellFolder:
     """The files of a comparison's cells."""
 
     def __init__(self, output: Path) -> None:
+        """Name the folder of the comparison; it need not exist."""
         self.output = output
         self.folder = output / FOLDER
 
     def find(self, cell: Cell) -> CellRecord | None:
-        """What is kept of a cell, whatever it was run on."""
+        """Return the record of a cell, whatever it was run on, or None."""
         path = self._path(cell)
         return _read(path) if path.is_file() else None
 
     def write(self, cell: Cell, record: CellRecord) -> None:
-        """Write the cell's file, in place of a former one."""
+        """Write the file of a cell, in place of a former one.
+
+        Raises:
+            SelfguideError: The disk is full, or the folder cannot be written to.
+        """
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
             write_text(self._path(cell), json.dumps(record.to_dict(), indent=1, ensure_ascii=False) + "\n")
@@ -165,27 +178,35 @@ class CellFolder:
             ) from None
 
     def remove(self, cell: Cell) -> None:
-        """Take away what a former run left of a cell."""
+        """Remove the file of a cell, if there is one."""
         self._path(cell).unlink(missing_ok=True)
 
     def read_all(self) -> list[CellRecord]:
-        """Every cell, the rows in the order in which they were asked for."""
-        records = [_read(path) for path in sorted(self.folder.glob("*.json"))]
+        """Return the records of all cells, in the order of the rows.
+
+        Raises:
+            SelfguideError: There are none, or one cannot be read.
+        """
+        records = list(self.records_by_stem().values())
         if not records:
             raise SelfguideError(f"There are no cells in {self.folder}: name the --output of a comparison.")
         return sorted(records, key=lambda record: (record.order, record.label, record.seed or 0))
 
-    def read_scored(self) -> list[tuple[CellRecord, str]]:
-        """Every cell that has scores, with the stem of its file."""
-        found = [(_read(path), path.stem) for path in sorted(self.folder.glob("*.json"))]
-        return [(record, stem) for record, stem in found if record.error is None]
+    def records_by_stem(self) -> dict[str, CellRecord]:
+        """Return the records of all cells by the names of their files."""
+        return {path.stem: _read(path) for path in sorted(self.folder.glob("*.json"))}
 
     def _path(self, cell: Cell) -> Path:
         return self.folder / f"{cell.stem}.json"
 
 
+def cell_name(label: str, seed: int | None) -> str:
+    """Return the name of a cell in messages."""
+    return label if seed is None else f"{label}, seed {seed}"
+
+
 def split_by_setting(records: Iterable[CellRecord]) -> tuple[list[CellRecord], list[CellRecord]]:
-    """Cells that can stand in one table with the newest of them, and those of another text, encoder or protocol."""
+    """Split cells into those that can stand in one table with the newest, and those of another text, encoder or protocol."""
     everything = list(records)
     newest = max(everything, key=lambda record: record.finished)
     fitting = [record for record in everything if record.setting.difference(newest.setting) is None]
@@ -193,16 +214,16 @@ def split_by_setting(records: Iterable[CellRecord]) -> tuple[list[CellRecord], l
 
 
 def _plain_stages(spec: Spec) -> tuple[dict[str, Any], ...]:
-    """As they come back from a file."""
+    """Return the stages as they are read back from a file."""
     return tuple(json.loads(json.dumps([asdict(stage) for stage in spec.stages])))
 
 
 def _decisive(stages: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Options and settings that change the result; where nothing is trained, of the settings only the length limit does."""
+    """Return the options and settings that change the result: without training, of the settings only the length limit."""
     kept: list[dict[str, Any]] = []
     for stage in stages:
         training: dict[str, Any] = stage["training"]
-        names = set(training) - set(_NO_MATTER) if Stage(**stage).trained else {"max_length"}
+        names = set(training) - set(_IRRELEVANT) if Stage(**stage).trained else {"max_length"}
         kept.append({**stage, "training": {name: training[name] for name in sorted(names)}})
     return kept
 

@@ -1,7 +1,7 @@
-"""``python -m selfguide.comparison.child``: a process that does jobs, one after another, for the one that started it.
+"""``python -m selfguide.comparison.child``: a process that runs jobs, one after another, for the one that started it.
 
 Each line of its standard input names a file with a pickled job. When the job is done, a file beside it (``.done``) says so
-and the next line is waited for: loading the libraries takes longer than many a job, so it is done once.
+and the next line is awaited: importing the libraries takes longer than many a job, so it is done once.
 """
 
 from __future__ import annotations
@@ -26,42 +26,46 @@ class _Job(Protocol):
 
 
 def main() -> int:
-    """Do the jobs that are named; returns only when the user stops one."""
-    named: queue.SimpleQueue[Path] = queue.SimpleQueue()
-    threading.Thread(target=_listen, args=(named,), daemon=True).start()
+    """Run the jobs that standard input names; returns only when the user stops one."""
+    files: queue.SimpleQueue[Path] = queue.SimpleQueue()
+    threading.Thread(target=_listen, args=(files,), daemon=True).start()
     while True:
-        file = named.get()
         try:
-            do(file)
+            run_job(files.get())
         except (InterruptedRun, KeyboardInterrupt):
             return STOPPED
 
 
-def do(file: Path) -> None:
-    """Run the job of a file. Its record says how it went; what keeps it from writing one goes to standard error."""
+def run_job(file: Path) -> None:
+    """Run the job of a file, and mark it as done.
+
+    The job writes a record of its outcome; an error that keeps it from writing one goes to standard error.
+
+    Args:
+        file: The pickled job.
+
+    Raises:
+        InterruptedRun: The user stopped the job, which is then not marked.
+    """
     job: _Job = pickle.loads(file.read_bytes())
     try:
         job.run()
+    except InterruptedRun:
+        raise
     except SelfguideError as error:
-        if isinstance(error, InterruptedRun):
-            raise
         print(error, file=sys.stderr, flush=True)
-    _free_memory()
-    file.with_suffix(DONE).touch()
-
-
-def _free_memory() -> None:
-    """What the job held goes back, on a GPU too, where other processes wait for it."""
+    # Release the job's memory so that other processes on the same GPU can use it.
     gc.collect()
     torch = sys.modules.get("torch")
     if torch is not None and torch.cuda.is_initialized():
         torch.cuda.empty_cache()
+    file.with_suffix(DONE).touch()
 
 
-def _listen(named: queue.SimpleQueue[Path]) -> None:
+def _listen(files: queue.SimpleQueue[Path]) -> None:
     for line in sys.stdin:
-        named.put(Path(line.rstrip("\n")))
-    # The process that started us holds our standard input open: when it goes, or needs us no more, we end.
+        files.put(Path(line.rstrip("\n")))
+    # The parent process holds our standard input open: when it ends, or needs us no more, we end.
     os._exit(STOPPED)
 
 

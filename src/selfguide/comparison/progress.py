@@ -1,4 +1,4 @@
-"""What a person sees while cells run: a bar on a terminal, a line for each finished cell, and how long it may still take."""
+"""Progress of a comparison: a bar on a terminal, a line for each finished cell, and an estimate of the time left."""
 
 from __future__ import annotations
 
@@ -18,17 +18,26 @@ class CellProgress:
     """Counts cells and estimates the time left from those that are finished, of this run and of former ones."""
 
     def __init__(
-        self, cells: Sequence[Cell], known: Sequence[CellRecord], sentences: int, side_by_side: int, reporter: Reporter
+        self, cells: Sequence[Cell], known: Sequence[CellRecord], sentences: int, processes: int, reporter: Reporter
     ) -> None:
+        """Start counting.
+
+        Args:
+            cells: The cells that are to be run.
+            known: Records of former runs.
+            sentences: Sentences of the text.
+            processes: How many cells run at a time.
+            reporter: Where lines and the bar go.
+        """
         self.left = list(cells)
         self.total = len(cells)
         self.known = [record for record in known if record.error is None]
-        self.sentences, self.side_by_side, self.reporter = sentences, side_by_side, reporter
+        self.sentences, self.processes, self.reporter = sentences, processes, reporter
         self._progress: Progress | None = None
 
     @contextmanager
     def bar(self) -> Iterator[None]:
-        """A bar over the cells, where there is a terminal."""
+        """Show a bar over the cells, where there is a terminal."""
         if not self.reporter.live:
             yield
             return
@@ -43,26 +52,32 @@ class CellProgress:
             yield
 
     def done(self, record: CellRecord) -> None:
-        """Tell of a cell that has ended."""
+        """Report a cell that has ended."""
         self.left = [cell for cell in self.left if (cell.spec.label, cell.seed) != (record.label, record.seed)]
         if record.error is None:
             self.known.append(record)
-        name = record.label if record.seed is None else f"{record.label}, seed {record.seed}"
-        place = f"{self.total - len(self.left)} of {self.total}"
         left = self._time_left() if self.left else ""
-        self.reporter.note(f"[{place}] {name}: {_outcome(record)}" + (f"; {left}" if left else ""))
+        count = f"{self.total - len(self.left)} of {self.total}"
+        self.reporter.note(f"[{count}] {record.name}: {_outcome(record)}" + (f"; {left}" if left else ""))
         if self._progress is not None:
             self._progress.update(self._progress.task_ids[0], advance=1, left=left)
 
     def _time_left(self) -> str:
-        seconds = seconds_left(self.left, self.known, self.sentences, self.side_by_side)
+        seconds = seconds_left(self.left, self.known, self.sentences, self.processes)
         return "" if seconds is None else f"about {duration(seconds)} left"
 
 
-def seconds_left(cells: Sequence[Cell], known: Sequence[CellRecord], sentences: int, side_by_side: int) -> float | None:
-    """A rough estimate: the time of finished cells of the same row, else steps × the time of a step, and the scoring.
+def seconds_left(cells: Sequence[Cell], known: Sequence[CellRecord], sentences: int, processes: int) -> float | None:
+    """Estimate the time of cells from finished ones: the time of the same row, else steps × the time of a step + scoring.
 
-    None while nothing is finished that could tell: a cell without training says nothing about one with it.
+    Args:
+        cells: The cells that are left.
+        known: Records of finished cells.
+        sentences: Sentences of the text.
+        processes: How many cells run at a time.
+
+    Returns:
+        Seconds, or None while no finished cell can tell: one without training says nothing about one with it.
     """
     if not known:
         return None
@@ -71,19 +86,19 @@ def seconds_left(cells: Sequence[Cell], known: Sequence[CellRecord], sentences: 
     with_steps = [record for record in known if record.steps]
     per_step = mean(record.seconds["train"] / record.steps for record in with_steps) if with_steps else None
     for cell in cells:
-        alike = [sum(record.seconds.values()) for record in known if record.label == cell.spec.label]
+        same_row = [sum(record.seconds.values()) for record in known if record.label == cell.spec.label]
         steps = cell.steps(sentences)
-        if alike:
-            each.append(mean(alike))
+        if same_row:
+            each.append(mean(same_row))
         elif steps and per_step is None:
             return None
         else:
             each.append(steps * (per_step or 0.0) + scoring)
-    return max(sum(each) / side_by_side, max(each, default=0.0))
+    return max(sum(each) / processes, max(each, default=0.0))
 
 
 def duration(seconds: float) -> str:
-    """For people."""
+    """Return a duration in the unit that reads best."""
     if seconds < 90:
         return f"{max(1, round(seconds))} s"
     return f"{seconds / 60:.0f} min" if seconds < 90 * 60 else f"{seconds / 3600:.1f} h"

@@ -1,4 +1,4 @@
-"""What one cell has trained need not be trained again by another: ``simcse+whitening`` begins where ``simcse`` ended.
+"""What one cell has trained need not be trained again by another: ``simcse+whitening`` starts where ``simcse`` ended.
 
 Only where the encoders are kept (``--keep``), and only from a finished cell of the same comparison whose stages are the first
 stages of this one, with the same seed, on the same encoder, text and dev pairs. The kept folder holds the very weights that the
@@ -17,25 +17,34 @@ ENCODERS = "encoders"
 
 @dataclass(frozen=True)
 class ReusableCell:
-    """A finished cell to go on from."""
+    """A finished cell with a kept encoder, whose stages are the first stages of another cell."""
 
     label: str
     folder: Path
+    """Folder of its encoder."""
     stages: int
-    """How many of the stages it has behind it."""
+    """The number of stages that are done."""
     steps: int
 
 
 def find_reusable_cell(cell: Cell, setting: SharedSetting, output: Path) -> ReusableCell | None:
-    """The finished cell that has most of this cell's stages behind it, if any."""
-    cells = CellFolder(output)
-    if len(cell.spec.stages) < 2 or not cells.folder.is_dir():
+    """Find the finished cell that has done most of a cell's stages.
+
+    Args:
+        cell: The cell that is to be run.
+        setting: The setting of its comparison.
+        output: Folder of the comparison.
+
+    Returns:
+        The finished cell, or None where there is none.
+    """
+    if len(cell.spec.stages) < 2:
         return None
-    for done in range(len(cell.spec.stages) - 1, 0, -1):
-        first = Cell(replace(cell.spec, stages=cell.spec.stages[:done]), cell.seed, cell.order)
-        for record, stem in cells.read_scored():
+    records = CellFolder(output).records_by_stem()
+    for count in range(len(cell.spec.stages) - 1, 0, -1):
+        first = Cell(replace(cell.spec, stages=cell.spec.stages[:count]), cell.seed, cell.order)
+        for stem, record in records.items():
             folder = output / ENCODERS / stem
-            same = record.seed == cell.seed and record.rerun_reason(first, setting) is None
-            if same and folder.is_dir():
-                return ReusableCell(record.label, folder, done, record.steps)
+            if record.seed == cell.seed and record.rerun_reason(first, setting) is None and folder.is_dir():
+                return ReusableCell(record.label, folder, count, record.steps)
     return None

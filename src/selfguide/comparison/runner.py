@@ -1,6 +1,6 @@
-"""All cells, one after the other or side by side in processes.
+"""All cells of a comparison, one after the other or in several processes.
 
-A cell that fails does not stop the others. Ctrl-C stops the cells in hand; those that are finished have their files.
+A cell that fails does not stop the others. Ctrl-C stops the cells that are running; those that are finished have their files.
 """
 
 from __future__ import annotations
@@ -17,47 +17,63 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Generic, Protocol, TypeVar
 
-from selfguide.comparison.cells import CellFolder, CellRecord
+from selfguide.comparison.cells import CellRecord
 from selfguide.comparison.child import DONE
 from selfguide.comparison.worker import CellJob, run_cell
 from selfguide.errors import UsageError
 from selfguide.progress import Reporter
 
 _THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "RAYON_NUM_THREADS")
-_GRACE = 10.0  # seconds that a stopped process has to clean up after itself
+_GRACE_S = 10.0  # for a stopped process to clean up after itself
 Record = TypeVar("Record")
 _Made = TypeVar("_Made", covariant=True)
 
 
 class SubprocessJob(Protocol[_Made]):
-    """A job that another process can do (:mod:`selfguide.comparison.child`) and that leaves its record in a file."""
+    """A job that another process can run (:mod:`selfguide.comparison.child`) and that leaves its record in a file."""
 
     @property
-    def stem(self) -> str: ...
+    def stem(self) -> str:
+        """The name of its files."""
+
     @property
-    def work(self) -> Path: ...
+    def work(self) -> Path:
+        """The folder of its temporary files."""
+
     def remove_record(self) -> None:
-        """Take away what a former run left."""
+        """Remove the record that a former run left."""
 
     def run(self) -> _Made:
-        """Do it in this process, and keep the record."""
+        """Run the job in this process, and write its record."""
 
     def find_record(self) -> _Made | None:
-        """What the process left."""
+        """Return the record that the job wrote, or None."""
 
     def record_failure(self, reason: str) -> _Made:
-        """The record of a job whose process left nothing, kept as one that failed."""
+        """Write and return the record of a job whose process left none."""
 
 
 def cores() -> int:
-    """The processor's cores that this process may use."""
+    """Return the number of processor cores that this process may use."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
 
 
 def process_count(asked: int | None, device: str, cells: int) -> int:
-    """How many cells run side by side: what was asked for, else one on a GPU, else half as many as there are cores."""
+    """Return how many cells run at a time.
+
+    Args:
+        asked: The user's choice; None for one on a GPU, else half as many as there are cores.
+        device: Where cells are computed.
+        cells: The number of cells.
+
+    Returns:
+        At most one for each core and one for each cell.
+
+    Raises:
+        UsageError: Fewer than one was asked for.
+    """
     if asked is not None and asked < 1:
         raise UsageError(f"--jobs must be at least 1, got {asked}.")
     if asked is None:
@@ -65,56 +81,64 @@ def process_count(asked: int | None, device: str, cells: int) -> int:
 
         accelerated = device != "cpu" and (torch.cuda.is_available() or torch.backends.mps.is_available())
         asked = 1 if accelerated or cores() <= 2 else cores() // 2
-    # More processes than cores would only wait for each other.
     return max(1, min(asked, cores(), cells))
 
 
 def split_finished(jobs: Sequence[CellJob], again: bool, reporter: Reporter) -> tuple[list[CellRecord], list[CellJob]]:
-    """The cells that need not be run, and the others; where there is a result that will not do, say why."""
+    """Split cells into those that are finished and those that have to be run.
+
+    Args:
+        jobs: All cells.
+        again: Run finished cells all the same.
+        reporter: Where it is noted why a cell with a record has to be run again.
+
+    Returns:
+        The records of the finished cells; and the others, seed by seed, so that an interrupted comparison has something of
+        every row.
+    """
     done: list[CellRecord] = []
     due: list[tuple[int, CellJob]] = []
     reasons: Counter[str] = Counter()
-    places: Counter[str] = Counter()
+    per_row: Counter[str] = Counter()
     for job in jobs:
-        former = CellFolder(job.output).find(job.cell)
+        former = job.find_record()
         reason = former.rerun_reason(job.cell, job.setting) if former else None
         if former and not reason and job.keep and not job.kept_encoder.is_dir():
             reason = "their encoders were not kept"
         if former and not reason and not again:
             done.append(former)
             continue
-        due.append((places[job.cell.spec.label], job))
-        places[job.cell.spec.label] += 1
+        due.append((per_row[job.cell.spec.label], job))
+        per_row[job.cell.spec.label] += 1
         if reason:
             reasons[reason] += 1
     for reason, count in reasons.items():
         reporter.note(f"{count} of the cells in the folder will be run again: {reason}.")
-    # Seed by seed, so that a comparison that is stopped half-way has something of every row.
     return done, [job for _, job in sorted(due, key=lambda pair: pair[0])]
 
 
-def run_jobs(jobs: Sequence[CellJob], side_by_side: int) -> Generator[CellRecord, None, None]:
-    """Each cell's record as it is done."""
-    if side_by_side == 1:
+def run_jobs(jobs: Sequence[CellJob], processes: int) -> Generator[CellRecord, None, None]:
+    """Run cells, in this process if it is the only one, and yield each record as the cell ends."""
+    if processes == 1:
         for job in jobs:
             yield run_cell(job)
         return
-    yield from run_in_processes(jobs, side_by_side)
+    yield from run_in_processes(jobs, processes)
 
 
 @dataclass
 class _Worker(Generic[Record]):
-    """A process (:mod:`selfguide.comparison.child`) and the job that it has in hand."""
+    """A process (:mod:`selfguide.comparison.child`) and its current job."""
 
     process: subprocess.Popen[bytes]
     log: Path
     job: SubprocessJob[Record]
-    said: int = 0
-    """How long the log was when the job began."""
+    log_start: int = 0
+    """The length of the log when the job began."""
 
     @property
     def file(self) -> Path:
-        """Where the process finds the job."""
+        """The file with the pickled job."""
         return self.job.work / f"{self.job.stem}.job"
 
     @property
@@ -124,25 +148,35 @@ class _Worker(Generic[Record]):
 
     def give(self, job: SubprocessJob[Record]) -> None:
         """Hand over a job."""
-        self.job, self.said = job, self.log.stat().st_size
-        job.remove_record()  # so that what is there afterwards is this process's own
+        self.job, self.log_start = job, self.log.stat().st_size
+        job.remove_record()  # so that a record that is there afterwards is of this process
         self.file.with_suffix(DONE).unlink(missing_ok=True)
         self.file.write_bytes(pickle.dumps(job))
         assert self.process.stdin is not None
-        with suppress(OSError):  # a process that has ended is noticed by its code
+        with suppress(OSError):  # a process that has ended is noticed by its exit code
             self.process.stdin.write(f"{self.file}\n".encode())
             self.process.stdin.flush()
 
 
-def run_in_processes(
-    jobs: Sequence[SubprocessJob[Record]], side_by_side: int, *, fresh: bool = False
-) -> Iterator[Record]:
-    """Each job's record as it is done, in processes that do one job after another (``fresh``: each job in a new one)."""
+def run_in_processes(jobs: Sequence[SubprocessJob[Record]], processes: int, *, fresh: bool = False) -> Iterator[Record]:
+    """Run jobs in several processes, and yield each record as its job ends.
+
+    Written by hand because the pools of the standard library give up all jobs when one of their processes dies, and a cell that
+    runs out of memory is killed by the system. Here a dead process costs its own job alone, which becomes a failed record.
+
+    Args:
+        jobs: The jobs.
+        processes: How many run at a time.
+        fresh: Run each job in a new process, instead of one job after another in the same.
+
+    Yields:
+        A record for each job, in the order in which they end.
+    """
     waiting, workers = list(jobs), list[_Worker[Record]]()
     try:
         while waiting or workers:
-            while waiting and len(workers) < side_by_side:
-                workers.append(_started(waiting.pop(0), cores() // side_by_side))
+            while waiting and len(workers) < processes:
+                workers.append(_started(waiting.pop(0), cores() // processes))
             ended = [worker for worker in workers if worker.done or worker.process.poll() is not None]
             for worker in ended:
                 record = _record(worker)
@@ -167,7 +201,7 @@ def _started(job: SubprocessJob[Record], threads: int) -> _Worker[Record]:
             stdout=subprocess.DEVNULL,
             stderr=errors,
             env=os.environ | _thread_limits(threads),
-            start_new_session=True,  # Ctrl-C is for us; we tell them
+            start_new_session=True,  # Ctrl-C reaches this process alone, which then stops the others
         )
     worker = _Worker(process, log, job)
     worker.give(job)
@@ -175,37 +209,37 @@ def _started(job: SubprocessJob[Record], threads: int) -> _Worker[Record]:
 
 
 def _thread_limits(threads: int) -> dict[str, str]:
-    """The job's share for every library. A user who holds one of them back means them all, so the smallest number counts."""
+    """Return the thread limit of every library: the job's share, or a smaller one that the user set for any of them."""
     given = [os.environ.get(name, "") for name in _THREADS]
     fewest = min([threads, *(int(number) for number in given if number.isdecimal() and int(number))])
     return dict.fromkeys(_THREADS, str(fewest))
 
 
 def _record(worker: _Worker[Record]) -> Record:
-    """What the job left: its file, or nothing, and then the log may tell."""
+    """Return the record of an ended job; where it left none, a failure with what the log says."""
     found = worker.job.find_record()
     if found is not None:
         return found
-    said = worker.log.read_bytes()[worker.said :].decode("utf-8", errors="replace")
-    told = " ".join(said.split())[-300:]
+    log = worker.log.read_bytes()[worker.log_start :].decode("utf-8", errors="replace")
+    message = " ".join(log.split())[-300:]
     code = worker.process.poll()
     if code is None:
-        reason = told or "its process left no result"
+        reason = message or "its process left no result"
     elif code < 0:
         reason = f"its process was ended by signal {-code}" + (": is there too little memory?" if code == -9 else "")
     else:
-        reason = f"its process ended with code {code}" + (f": {told}" if told else "")
+        reason = f"its process ended with code {code}" + (f": {message}" if message else "")
     return worker.job.record_failure(reason)
 
 
 def _stop(workers: Sequence[_Worker[Record]]) -> None:
-    """End the processes: one that waits for a job ends with its standard input, one that has a job is told."""
+    """End processes: an idle one by closing its standard input, a busy one by a signal."""
     for worker in workers:
         if worker.done:
             _close(worker.process)
         else:
             worker.process.terminate()
-    until = time.monotonic() + _GRACE
+    until = time.monotonic() + _GRACE_S
     for worker in workers:
         try:
             worker.process.wait(max(0.1, until - time.monotonic()))

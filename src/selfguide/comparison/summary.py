@@ -1,4 +1,7 @@
-"""From cells to a table: means and deviations over seeds, averages of groups, tests between rows. No model is needed."""
+"""From cells to a table: means and deviations over seeds, averages of groups, tests between rows. No model is needed.
+
+The names of the fields of these classes are keys of ``comparison.json``.
+"""
 
 from __future__ import annotations
 
@@ -12,9 +15,9 @@ from selfguide.comparison.cells import CellRecord, SharedSetting
 from selfguide.errors import SelfguideError, UsageError
 from selfguide.evaluation.results import Evaluation
 from selfguide.evaluation.significance import paired_over_seeds
+from selfguide.methods import registry
 
 FEWEST_SEEDS = 3
-FLOOR = "bow"
 AVERAGE = "average"
 Runs = Mapping[int | None, Mapping[str, float]]
 """Scores by seed (None: the method draws nothing at random) and column."""
@@ -41,7 +44,7 @@ class Value:
 
 @dataclass(frozen=True)
 class Versus:
-    """A row's main average less another row's."""
+    """A row's main column minus that of another row."""
 
     other: str
     difference: float
@@ -56,6 +59,7 @@ class Row:
 
     label: str
     words: str
+    """The method and its options as they were typed, without the label."""
     stages: tuple[dict[str, Any], ...]
     values: dict[str, Value]
     """By column; empty where every cell failed."""
@@ -72,7 +76,7 @@ class Row:
 
     @property
     def runs(self) -> int:
-        """Cells with scores."""
+        """The number of cells with scores."""
         return len(next(iter(self.values.values())).by_seed) if self.values else 0
 
 
@@ -83,46 +87,78 @@ class Summary:
     setting: SharedSetting
     columns: tuple[Column, ...]
     main: Column
-    """What rows are compared by: the papers' STS average where it is there."""
+    """The column that rows are compared by: the papers' STS average where it is there."""
     rows: tuple[Row, ...]
     baseline: str
     best: str | None
     floor: str | None
+    """The row of the method that knows nothing but words, if it was run."""
     metrics: dict[str, str]
 
     def __getitem__(self, label: str) -> Row:
+        """Return the row of a label."""
         return next(row for row in self.rows if row.label == label)
 
 
 def summarise(records: Sequence[CellRecord], baseline: str | None = None) -> Summary:
-    """The table of cells of one setting, rows in the order of the cells; the baseline is the first row unless named."""
+    """Make the table of cells that share a setting.
+
+    Args:
+        records: The cells; rows keep their order.
+        baseline: The row that the others are tested against; by default the first.
+
+    Returns:
+        The table.
+
+    Raises:
+        SelfguideError: There are no cells.
+        UsageError: There is no such row.
+    """
     if not records:
         raise SelfguideError("There are no cells to make a table of.")
-    labels = list(dict.fromkeys(record.label for record in records))
-    if baseline is not None and baseline not in labels:
-        raise UsageError(f"There is no row {baseline!r} to compare with; there are {', '.join(labels)}.")
+    by_label: dict[str, list[CellRecord]] = {}
+    for record in records:
+        by_label.setdefault(record.label, []).append(record)
+    if baseline is not None and baseline not in by_label:
+        raise UsageError(f"There is no row {baseline!r} to compare with; there are {', '.join(by_label)}.")
+    baseline = baseline or records[0].label
     columns, main = _columns(records)
-    by_label = {label: [record for record in records if record.label == label] for label in labels}
     runs = {label: _runs(found, columns) for label, found in by_label.items()}
-    plain = [_row(by_label[label], runs[label], columns) for label in labels]
-    ranked = [row for row in plain if row.values and not math.isnan(row.values[main.key].mean)]
+    rows = [_row(found, runs[label], columns) for label, found in by_label.items()]
+    ranked = [row for row in rows if row.values and not math.isnan(row.values[main.key].mean)]
     best = max(ranked, key=lambda row: row.values[main.key].mean, default=None)
-    floor = next((row for row in ranked if [stage["method"] for stage in row.stages] == [FLOOR]), None)
-    chosen = baseline or labels[0]
+    floor = next((row for row in ranked if _is_floor(row)), None)
+    main_runs = {label: {seed: run[main.key] for seed, run in found.items()} for label, found in runs.items()}
     return Summary(
         setting=records[0].setting,
         columns=columns,
         main=main,
-        rows=tuple(_compared(row, runs, main.key, chosen, best, floor) for row in plain),
-        baseline=chosen,
+        rows=tuple(
+            replace(
+                row,
+                versus_baseline=_versus(baseline, row.label, main_runs),
+                versus_best=_versus(best.label, row.label, main_runs) if best else None,
+                below_floor=_is_below(row, floor, main.key),
+            )
+            for row in rows
+        ),
+        baseline=baseline,
         best=best.label if best else None,
         floor=floor.label if floor else None,
         metrics={score.task: score.metric for record in records for score in record.scores},
     )
 
 
+def _is_floor(row: Row) -> bool:
+    return len(row.stages) == 1 and registry.describe(row.stages[0]["method"]).is_floor
+
+
+def _is_below(row: Row, floor: Row | None, key: str) -> bool:
+    return floor is not None and bool(row.values) and row.values[key].mean < floor.values[key].mean
+
+
 def _columns(records: Sequence[CellRecord]) -> tuple[tuple[Column, ...], Column]:
-    """Tasks, then averages; and the one of them that rows are compared by."""
+    """Return tasks, then averages; and the one of them that rows are compared by."""
     scored = next((record for record in records if record.scores), None)
     if scored is None:
         tasks = [Column(name, name) for name in records[0].setting.tasks]
@@ -131,8 +167,7 @@ def _columns(records: Sequence[CellRecord]) -> tuple[tuple[Column, ...], Column]
     groups = [Column(f"{name} avg", f"{name} avg", True) for name in _averages(scored)]
     if not groups and len(tasks) > 1:
         groups = [Column(AVERAGE, AVERAGE, True)]
-    main = next((column for column in groups if column.key == "sts avg"), (groups or tasks)[0])
-    return (*tasks, *groups), main
+    return (*tasks, *groups), (groups or tasks)[0]
 
 
 def _averages(record: CellRecord) -> dict[str, float]:
@@ -140,7 +175,7 @@ def _averages(record: CellRecord) -> dict[str, float]:
 
 
 def _runs(records: Sequence[CellRecord], columns: Sequence[Column]) -> Runs:
-    """Each seed's own scores and averages, so that an average's deviation is over the seeds' averages."""
+    """Return each seed's own scores and averages, so that an average's deviation is over the seeds' averages."""
     found: dict[int | None, dict[str, float]] = {}
     for record in records:
         if record.scores:
@@ -154,13 +189,12 @@ def _runs(records: Sequence[CellRecord], columns: Sequence[Column]) -> Runs:
 def _row(records: Sequence[CellRecord], runs: Runs, columns: Sequence[Column]) -> Row:
     done = [record for record in records if record.error is None]
     dev = {record.seed: record.dev_score for record in done if record.dev_score is not None}
+    keys = [column.key for column in columns] if runs else []
     return Row(
         label=records[0].label,
         words=records[0].words,
         stages=records[0].stages,
-        values={column.key: _value({seed: run[column.key] for seed, run in runs.items()}) for column in columns}
-        if runs
-        else {},
+        values={key: _value({seed: run[key] for seed, run in runs.items()}) for key in keys},
         dev=_value(dev) if dev else None,
         seconds=fmean(sum(record.seconds.values()) for record in done) if done else 0.0,
         steps=round(fmean(record.steps for record in done)) if done else 0,
@@ -174,29 +208,11 @@ def _value(by_seed: dict[int | None, float]) -> Value:
     return Value(fmean(values), stdev(values) if len(values) > 1 else None, by_seed)
 
 
-def _compared(row: Row, runs: Mapping[str, Runs], key: str, baseline: str, best: Row | None, floor: Row | None) -> Row:
-    def versus(other: str) -> Versus | None:
-        if other == row.label or not runs[row.label] or not runs[other]:
-            return None
-        return _versus(other, _of(runs[row.label], key), _of(runs[other], key))
-
-    below = (
-        floor is not None and row is not floor and bool(row.values) and row.values[key].mean < floor.values[key].mean
-    )
-    return replace(
-        row,
-        versus_baseline=versus(baseline),
-        versus_best=versus(best.label) if best else None,
-        below_floor=below,
-    )
-
-
-def _of(runs: Runs, key: str) -> dict[int | None, float]:
-    return {seed: run[key] for seed, run in runs.items()}
-
-
-def _versus(other: str, ours: dict[int | None, float], theirs: dict[int | None, float]) -> Versus:
-    """A method that draws nothing at random has the same score with every seed, so it can be paired with any."""
+def _versus(other: str, label: str, runs: Mapping[str, Mapping[int | None, float]]) -> Versus | None:
+    """Compare two rows; a method without a seed has the same score with every seed, so it is paired with any."""
+    ours, theirs = runs[label], runs[other]
+    if other == label or not ours or not theirs:
+        return None
     if None in ours and None in theirs:
         return Versus(other, ours[None] - theirs[None])
     seeds = [seed for seed in {**theirs, **ours} if seed is not None]

@@ -15,19 +15,25 @@ from selfguide.comparison.cells import Cell, CellFolder, CellRecord, SharedSetti
 from selfguide.comparison.reuse import ENCODERS, ReusableCell, find_reusable_cell
 from selfguide.comparison.texts import read_sentences
 from selfguide.errors import InterruptedRun, SelfguideError
+from selfguide.evaluation.embedder import embedder
+from selfguide.evaluation.evaluate import score_all
 from selfguide.evaluation.protocol import Protocol
 from selfguide.evaluation.rows import TaskData
+from selfguide.evaluation.sts import score_pairs
 from selfguide.progress import Reporter
+from selfguide.training.configuration import RunConfig
+from selfguide.versions import versions
 
 if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
 
 TEXT, DEV, ROWS, ENCODER = "text.txt", "dev.tsv", "rows.pickle", "encoder"
+"""Names in the work folder, which all cells of a comparison share."""
 
 
 @dataclass(frozen=True)
 class ScoringData:
-    """What a cell is scored on."""
+    """What cells are scored on."""
 
     tasks: list[TaskData]
     dev: TaskData | None
@@ -36,15 +42,15 @@ class ScoringData:
 
 @dataclass(frozen=True)
 class CellJob:
-    """A cell and where everything is that it needs."""
+    """A cell, and where everything is that it needs; a :class:`~selfguide.comparison.runner.SubprocessJob`."""
 
     cell: Cell
     setting: SharedSetting
     work: Path
-    """Folder with the text, the dev pairs and the rows, which all cells share."""
+    """Folder with the text, the dev pairs and the rows."""
     output: Path
     encoder: str
-    """What to load; nothing where the encoder was given in Python and a copy of it is in the work folder."""
+    """Name of the encoder to load; empty where it was given in Python and a copy of it is in the work folder."""
     keep: bool = False
     device: str = "auto"
     batch_size: int = 64
@@ -52,20 +58,20 @@ class CellJob:
 
     @property
     def kept_encoder(self) -> Path:
-        """Where the finished encoder goes, if it is kept."""
+        """The folder of the finished encoder, if it is kept."""
         return self.output / ENCODERS / self.cell.stem
 
     @property
     def stem(self) -> str:
-        """For file names."""
+        """The name of its files."""
         return self.cell.stem
 
     def remove_record(self) -> None:
-        """Take away what a former run left of the cell."""
+        """Remove the record that a former run left."""
         CellFolder(self.output).remove(self.cell)
 
     def find_record(self) -> CellRecord | None:
-        """What is kept of the cell."""
+        """Return the record of the cell, or None."""
         return CellFolder(self.output).find(self.cell)
 
     def run(self) -> CellRecord:
@@ -73,15 +79,25 @@ class CellJob:
         return run_cell(self)
 
     def record_failure(self, reason: str) -> CellRecord:
-        """The record of a cell whose process left nothing."""
+        """Write and return the record of a cell whose process left none."""
         record = failed_record(self, reason)
         CellFolder(self.output).write(self.cell, record)
         return record
 
 
 def run_cell(job: CellJob) -> CellRecord:
-    """Train, score and write the cell's file. What goes wrong becomes a record too; only a user's stop is passed on."""
-    reporter = _Silent()
+    """Train and score a cell, and write its file.
+
+    Args:
+        job: The cell.
+
+    Returns:
+        The record; an error becomes the record of a failed cell.
+
+    Raises:
+        InterruptedRun: The user stopped the run.
+    """
+    reporter = Reporter(quiet=True, main_process=False)  # warnings reach the cell's file
     try:
         record = _scored(job, reporter)
     except (InterruptedRun, KeyboardInterrupt):
@@ -97,45 +113,33 @@ def run_cell(job: CellJob) -> CellRecord:
 
 
 def failed_record(job: CellJob, error: str, warnings: list[str] | None = None) -> CellRecord:
-    """The record of a cell without scores."""
+    """Return the record of a cell without scores."""
     return CellRecord.of(
         job.cell, job.setting, error=error, warnings=tuple(warnings or ()), command=job.command, finished=_now()
     )
 
 
-class _Silent(Reporter):
-    """Says nothing while many cells run side by side; warnings reach the cell's file."""
-
-    def __init__(self) -> None:
-        super().__init__(quiet=True, main_process=False)
-
-
 def _scored(job: CellJob, reporter: Reporter) -> CellRecord:
     import torch
 
-    from selfguide.evaluation.embedder import embedder
-    from selfguide.evaluation.evaluate import score_all
-    from selfguide.evaluation.sts import score_pairs
-    from selfguide.versions import versions
-
     rows: ScoringData = pickle.loads((job.work / ROWS).read_bytes())
     began = time.monotonic()
-    before = find_reusable_cell(job.cell, job.setting, job.output) if job.keep else None
-    encoder, steps = _trained(job, before, reporter)
+    reused = find_reusable_cell(job.cell, job.setting, job.output) if job.keep else None
+    encoder, steps = _trained(job, reused, reporter)
     trained = time.monotonic()
     vectors = embedder(encoder, batch_size=job.batch_size, name=job.cell.spec.label, reporter=reporter)
     found = score_all(vectors, rows.tasks, rows.protocol, reporter)
-    # The dev score is the finished encoder's, so that a chain's counts its last stage; training knows the first one's only.
-    dev = score_pairs(rows.dev, vectors, replace(rows.protocol, bootstrap=0)).value if rows.dev else None
+    # The dev score is that of the finished encoder, with all stages of a chain; training knows only the first one's.
+    dev = score_pairs(rows.dev, vectors, replace(rows.protocol, bootstrap=0)).value if rows.dev else math.nan
     return CellRecord.of(
         job.cell,
         job.setting,
         scores=found.scores,
-        dev_score=None if dev is None or math.isnan(dev) else dev,  # JSON has no NaN
+        dev_score=None if math.isnan(dev) else dev,  # JSON has no NaN
         steps=steps,
         seconds={"train": round(trained - began, 2), "evaluate": round(time.monotonic() - trained, 2)},
         warnings=tuple(dict.fromkeys(reporter.warnings)),
-        begun_by=before.label if before else None,
+        begun_by=reused.label if reused else None,
         device=str(encoder.device),
         threads=torch.get_num_threads(),
         versions=versions("scipy", "scikit-learn"),
@@ -144,18 +148,18 @@ def _scored(job: CellJob, reporter: Reporter) -> CellRecord:
     )
 
 
-def _trained(job: CellJob, before: ReusableCell | None, reporter: Reporter) -> tuple[SentenceTransformer, int]:
-    """The encoder after the last stage, and the steps of all stages."""
+def _trained(job: CellJob, reused: ReusableCell | None, reporter: Reporter) -> tuple[SentenceTransformer, int]:
+    """Return the encoder after the last stage, and the number of steps of all stages."""
     from selfguide.models.encoders import load, load_encoder
     from selfguide.runs.run import GIVEN_ENCODER, run
-    from selfguide.training.configuration import RunConfig
 
     encoder: SentenceTransformer | None = None
-    if not job.encoder:
-        encoder = load_encoder(job.work / ENCODER, device=job.device)
+    device = None if job.device == "auto" else job.device
     steps, done = 0, 0
-    if before is not None:
-        encoder, steps, done = load(before.folder, device=job.device), before.steps, before.stages
+    if reused is not None:
+        encoder, steps, done = load(reused.folder, device=device), reused.steps, reused.stages
+    elif not job.encoder:
+        encoder = load_encoder(job.work / ENCODER, device=device)
     for stage in job.cell.spec.stages[done:]:
         seed = {} if job.cell.seed is None else {"seed": job.cell.seed}
         config = RunConfig(

@@ -49,6 +49,7 @@ class MethodInfo:
     needs_labels: bool = False
     seeded: bool = False
     trains: bool = False
+    is_floor: bool = False
     cost: str = "one forward pass"
     preset: Mapping[str, Any] = field(default_factory=dict)
     implementation: str = ""
