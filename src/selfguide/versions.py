@@ -1,4 +1,4 @@
-"""The versions that a result depends on."""
+"""Versions of the packages that a result depends on."""
 
 from __future__ import annotations
 
@@ -11,11 +11,18 @@ _PACKAGES = ("torch", "transformers", "sentence-transformers", "tokenizers", "nu
 
 
 def versions(*more: str) -> dict[str, str]:
-    """selfguide, Python and the packages below it; ``more`` names others that matter to the result at hand."""
+    """Return the versions of selfguide, Python and the packages that selfguide builds on.
+
+    Args:
+        *more: Other packages that matter to the result at hand.
+
+    Returns:
+        Name → version; ``unknown`` where a package has no metadata.
+    """
     found = {"selfguide": __version__, "python": platform.python_version()}
     for name in (*_PACKAGES, *more):
         try:
             found[name] = version(name)
-        except PackageNotFoundError:  # a wheel without its notes: the result is no worse for it
+        except PackageNotFoundError:
             found[name] = "unknown"
     return found

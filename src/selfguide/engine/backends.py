@@ -1,10 +1,10 @@
-"""Ways to compute the vectors of an encoder. Which one is a name, given to ``encode`` as ``backend``.
+"""Backends that compute an encoder's embeddings, by the name that ``encode`` takes as ``backend``.
 
 ========  ===============================================================================================
-torch     the encoder's own vectors, in fp32, on the CPU or a GPU (the default)
-bf16      its layers in bf16: for a GPU, or a CPU that has bf16
+torch     fp32, on the CPU or a GPU (the default)
+bf16      the Transformer's layers in bf16, on a GPU or a CPU that supports it
 onnx      fp32 on onnxruntime, on the CPU
-int8      eight-bit weights on onnxruntime, on the CPU: the fastest there, with slightly other vectors
+int8      eight-bit weights on onnxruntime, on the CPU: the fastest there, with slightly different embeddings
 ========  ===============================================================================================
 """
 
@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from weakref import WeakKeyDictionary
 
 from selfguide.errors import UsageError
+from selfguide.options import OneOf, check
 
 if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
@@ -22,25 +23,45 @@ if TYPE_CHECKING:
 
 BACKENDS = ("torch", "bf16", "onnx", "int8")
 
-# Sessions of onnxruntime, kept as long as their model: (what the weights were, the session).
+# Sessions of onnxruntime, which live as long as their model: (state of the weights, session).
 _sessions: WeakKeyDictionary[Any, dict[str, tuple[Any, Runner]]] = WeakKeyDictionary()
 
 
 class Runner(Protocol):
-    """What turns a chunk of sentences into vectors, in two steps, so that the first can run ahead of the second."""
+    """Computes embeddings of a chunk of sentences in two steps, so that the first can run ahead of the second."""
 
-    def tokenise(self, sentences: list[str]) -> Any: ...
-    def start(self, tokens: Any, batch_size: int | None) -> Pending: ...
+    def tokenise(self, sentences: list[str]) -> Any:
+        """Tokenise a chunk."""
+
+    def start(self, tokens: Any, batch_size: int | None) -> Pending:
+        """Start computing, with at most ``batch_size`` sentences a pass; the result waits for the embeddings."""
 
 
 def check_backend(backend: str) -> None:
-    """Refuse a name that is none, before anything is loaded."""
-    if backend not in BACKENDS:
-        raise UsageError(f"There is no backend {backend!r}; choose one of {', '.join(BACKENDS)}.")
+    """Check the name of a backend, before anything is loaded.
+
+    Args:
+        backend: The name.
+
+    Raises:
+        UsageError: There is no such backend.
+    """
+    check("backend", backend, OneOf(*BACKENDS))
 
 
 def runner(model: SentenceTransformer, backend: str = "torch") -> Runner:
-    """What computes the vectors of ``model`` by the backend of this name."""
+    """Return the runner of a backend for an encoder.
+
+    Args:
+        model: The encoder.
+        backend: One of ``BACKENDS``.
+
+    Returns:
+        The runner.
+
+    Raises:
+        UsageError: There is no such backend, or it does not support this encoder or machine.
+    """
     import torch
 
     from selfguide.engine.torch_runner import runs_flat, torch_runner
@@ -64,7 +85,7 @@ def runner(model: SentenceTransformer, backend: str = "torch") -> Runner:
 def _session(model: SentenceTransformer, backend: str) -> Runner:
     from selfguide.engine.onnx_runner import OnnxRunner
 
-    # A parameter that was changed in place has counted it; one that was replaced lies elsewhere.
+    # PyTorch counts in-place changes of a parameter; one that was replaced is stored at another address.
     weights = [(parameter.data_ptr(), parameter._version) for parameter in model.parameters()]
     state = (weights, model.max_seq_length)
     kept = _sessions.setdefault(model, {})

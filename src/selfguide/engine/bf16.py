@@ -1,4 +1,4 @@
-"""Whether bf16 can be computed here."""
+"""Check whether this machine can compute in bf16."""
 
 from __future__ import annotations
 
@@ -18,7 +18,14 @@ _PRODUCT = "import torch; x = torch.ones(512, 384, dtype=torch.bfloat16); torch.
 
 
 def check_bf16(model: SentenceTransformer) -> None:
-    """Refuse, in words, where the machine cannot compute in bf16."""
+    """Check that an encoder's device can compute in bf16.
+
+    Args:
+        model: The encoder.
+
+    Raises:
+        UsageError: It cannot.
+    """
     if model.device.type == "cuda":
         if not torch.cuda.is_bf16_supported(including_emulation=False):
             raise UsageError("This GPU cannot compute in bf16; leave --backend out.")
@@ -26,17 +33,17 @@ def check_bf16(model: SentenceTransformer) -> None:
         raise UsageError(f"The backend bf16 is for CUDA and CPU devices, not for {model.device.type}.")
     elif not cpu_computes_bf16():
         raise UsageError(
-            "This CPU cannot compute in bf16: a product of two matrices ends the program here, or the processor has no "
-            "instruction for it. Leave --backend out, or take --backend int8, which is faster still."
+            "This CPU cannot compute in bf16: it has no instruction for it, or the instruction crashes. "
+            "Leave --backend out, or use --backend int8, which is faster still."
         )
 
 
 @cache
 def cpu_computes_bf16() -> bool:
-    """Whether the processor says that it has bf16, and a product in another process comes back.
+    """Return whether the processor reports bf16, and a matrix product in another process succeeds.
 
-    Virtual machines announce matrix units that they do not let programs use; the product then dies of an illegal
-    instruction, and would take this process with it.
+    Virtual machines may report matrix units that programs cannot use. The product then ends in an illegal instruction, which
+    would kill this process.
     """
     try:
         with open("/proc/cpuinfo", encoding="utf-8") as file:

@@ -1,12 +1,12 @@
-"""A training step on a GPU as recorded graphs: a small encoder keeps a fast GPU waiting for the next launch.
+"""Training steps as CUDA graphs: launching the kernels of a small encoder takes longer than running them.
 
-A step of a BERT on a few hundred tokens is some two thousand kernels of a few microseconds each; starting them one by one
-from Python takes several times as long as running them. CUDA can record a step's kernels and start them all at once. That
-needs shapes that do not change, so batches are laid into rows of a few sizes, and each size is recorded once it has
-been met often enough to pay. Whatever cannot be recorded runs as ever.
+A step of a BERT on a few hundred tokens has about two thousand kernels of a few microseconds each; launching them one by one
+from Python takes several times as long. CUDA can record a step's kernels and launch them all at once. That needs constant
+shapes, so batches are laid out in rows of a few sizes, and each size is recorded once it has occurred often enough to pay.
+Steps that cannot be recorded run as usual.
 
-All recordings write their gradients to one set of tensors, which become the parameters' ``grad`` as they are: autograd would
-copy each of them, one launch a parameter and step.
+All recordings write their gradients to one set of tensors, which become the parameters' ``grad``: autograd would copy each
+of them, with one launch per parameter and step.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-# A recording takes about as long as a few dozen steps, so a shape must have come back before it is worth one.
-_WORTH_RECORDING = 3
-_AT_MOST = 12
-# Runs before a recording: libraries choose their kernels and take their working memory in the first ones.
-_TRIALS = 3
-# The recordings' working memory is shared; what each takes of its own is less than a copy of the weights.
-_COPIES_IN_MEMORY = 3
+# A recording takes as long as a few dozen steps, so a shape must recur before it is worth one.
+_MIN_OCCURRENCES = 3
+_MAX_RECORDINGS = 12
+# Runs before a recording: libraries choose their kernels and allocate their workspace in the first ones.
+_WARM_UP_RUNS = 3
+# The recordings share their workspace; what each needs in addition is less than a copy of the weights.
+_FREE_COPIES = 3
 
 Step = Callable[..., tuple[Tensor, Tensor]]
 
@@ -33,19 +33,19 @@ Step = Callable[..., tuple[Tensor, Tensor]]
 class GraphedSteps:
     """Recordings of one function, one for each combination of input shapes.
 
-    A step's gradients replace those of the step before: they must not be added up over steps.
+    A step's gradients replace those of the step before: gradients cannot be accumulated over steps.
 
     Args:
-        loss: whose parameters the function trains.
-        step: tensors → (loss, embeddings); must not wait for the device, and must draw nothing on the host.
-        note: told, once, when recording failed.
+        loss: The module whose parameters the function trains.
+        step: Tensors → (loss, embeddings); must not synchronise with the device, nor draw random numbers on the CPU.
+        note: Called with a message, once, when recording fails.
     """
 
     def __init__(self, loss: nn.Module, step: Step, note: Callable[[str], None]) -> None:
         self._step, self._note = step, note
         self._parameters = [parameter for parameter in loss.parameters() if parameter.requires_grad]
         self._recorded: dict[Any, _Recording] = {}
-        self._met: Counter[Any] = Counter()
+        self._seen: Counter[Any] = Counter()
         self._gradients: list[Tensor] = []
         self._pool: Any = None
         self.given_up = False
@@ -54,33 +54,40 @@ class GraphedSteps:
         return len(self._recorded)
 
     def __call__(self, *inputs: Tensor) -> tuple[Tensor, Tensor]:
-        """Replay the recording for these shapes, or run the function."""
+        """Replay the recording for these shapes, or run the function.
+
+        Args:
+            *inputs: The function's tensors.
+
+        Returns:
+            Loss and embeddings.
+        """
         shapes = tuple((tensor.shape, tensor.dtype) for tensor in inputs)
         if shapes in self._recorded:
             return self._recorded[shapes](inputs)
-        self._met[shapes] += 1
-        if self.given_up or self._met[shapes] < _WORTH_RECORDING or not self._has_room():
+        self._seen[shapes] += 1
+        if self.given_up or self._seen[shapes] < _MIN_OCCURRENCES or not self._has_room():
             return self._step(*inputs)
         try:
             self._recorded[shapes] = self._record(inputs)
-        except Exception as error:  # a driver or library may refuse in any way; none of them may cost the run
+        except Exception as error:  # drivers and libraries fail in many ways, none of which may end the run
             self.given_up = True
             self._note(
-                f"Steps are not recorded as CUDA graphs, which costs speed alone: {type(error).__name__}: {error}"
+                f"Steps are not recorded as CUDA graphs, which only costs speed: {type(error).__name__}: {error}"
             )
             return self._step(*inputs)
         return self._recorded[shapes](inputs)
 
     def _has_room(self) -> bool:
-        if len(self._recorded) >= _AT_MOST:
+        if len(self._recorded) >= _MAX_RECORDINGS:
             return False
         weights = sum(parameter.element_size() * parameter.numel() for parameter in self._parameters)
         free, _ = torch.cuda.mem_get_info()
-        return free > _COPIES_IN_MEMORY * weights
+        return free > _FREE_COPIES * weights
 
     def _record(self, inputs: tuple[Tensor, ...]) -> _Recording:
         device = inputs[0].device
-        state = torch.cuda.get_rng_state(device)  # trial runs draw dropout; the run shall not notice
+        state = torch.cuda.get_rng_state(device)  # warm-up runs draw dropout, which must not change the run's numbers
         try:
             with torch.cuda.device(device), torch.enable_grad():
                 return self._capture(tuple(tensor.detach().clone() for tensor in inputs))
@@ -94,7 +101,7 @@ class GraphedSteps:
         stream = torch.cuda.Stream()
         stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(stream):
-            for _ in range(_TRIALS):
+            for _ in range(_WARM_UP_RUNS):
                 loss, _ = self._step(*inputs)
                 torch.autograd.grad(loss, self._parameters, allow_unused=True)
                 del loss
@@ -115,7 +122,7 @@ class GraphedSteps:
 
 @dataclass(frozen=True)
 class _Recording:
-    """A step's two graphs and the tensors that they read and write."""
+    """The graphs of a step and the tensors that they read and write."""
 
     inputs: tuple[Tensor, ...]
     forward: Any
@@ -123,11 +130,11 @@ class _Recording:
     loss: Tensor
     embeddings: Tensor
     weight: Tensor
-    """Of the loss in what is differentiated: 1, unless somebody scales it."""
+    """Gradient of the loss: 1 unless the loss is scaled."""
     handle: Tensor
-    """What autograd holds the recording by."""
+    """The input through which the recording is part of autograd's graph."""
     targets: list[tuple[nn.Parameter, Tensor]]
-    """Parameters, and where the backward graph leaves their gradients."""
+    """Parameters, and the tensors to which the backward graph writes their gradients."""
 
     def __call__(self, inputs: tuple[Tensor, ...]) -> tuple[Tensor, Tensor]:
         for own, given in zip(self.inputs, inputs, strict=True):
@@ -136,8 +143,8 @@ class _Recording:
         loss: Tensor = _Replay.apply(self.handle, self)
         return loss, self.embeddings
 
-    def hand_out_gradients(self) -> None:
-        """Whoever trains sees gradients as if autograd had made them."""
+    def assign_gradients(self) -> None:
+        """Set the parameters' ``grad`` as autograd would."""
         for parameter, gradient in self.targets:
             if parameter.grad is None or parameter.grad is gradient:
                 parameter.grad = gradient
@@ -158,5 +165,5 @@ class _Replay(torch.autograd.Function):
         recording: _Recording = ctx.recording
         recording.weight.copy_(weight)
         recording.backward.replay()
-        recording.hand_out_gradients()
+        recording.assign_gradients()
         return None, None

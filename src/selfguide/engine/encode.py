@@ -1,4 +1,4 @@
-"""Sentences → vectors: all at once as an array, or streamed to a file in constant memory."""
+"""Encode sentences: all at once into an array, or streamed to a file in constant memory."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ __all__ = [
     "vector_chunks",
 ]
 
-# Sentences that are sorted by length together: enough for full batches of one length, and few enough to hold.
+# Sentences that are sorted by length together: enough for full batches of one length, few enough for memory.
 _CPU_CHUNK = 4096
 _GPU_CHUNK = 8192
 
@@ -46,15 +46,22 @@ def encode(
     device: str | None = None,
     show_progress: bool | None = None,
 ) -> NDArray[np.float32]:
-    """Encode sentences, in order, into an array (count, dim); one sentence gives one vector.
+    """Encode sentences.
 
     Args:
         encoder: ``"mini"``, a folder, a hub name or a loaded SentenceTransformer.
-        sentences: one sentence or a sequence of them.
+        sentences: One sentence or a sequence of them.
         backend: ``torch``, ``bf16``, ``onnx`` or ``int8``; see :mod:`selfguide.engine.backends`.
-        batch_size: sentences a forward pass at most. ``None``: as many as make a pass of a good size where it runs.
-        normalise: scale each vector to length 1, so that dot products are cosines.
-        show_progress: ``None`` shows a bar on a terminal when there is more than a little to do.
+        batch_size: Maximal number of sentences in a forward pass; ``None`` chooses it by the number of tokens.
+        normalise: Scale each embedding to length 1, so that dot products are cosines.
+        device: ``"cpu"``, ``"cuda"`` or ``"mps"``; ``"auto"`` or ``None`` for the best device there is.
+        show_progress: False shows no progress bar; otherwise there is one on a terminal.
+
+    Returns:
+        The embeddings, in order, (count, dim); of one sentence, a single vector.
+
+    Raises:
+        UsageError: There is no such backend or device, or it does not support the encoder.
     """
     check_backend(backend)
     model = load_encoder(encoder, device=device)
@@ -86,9 +93,23 @@ def encode_to_file(
     normalise: bool = False,
     reporter: Reporter | None = None,
 ) -> int:
-    """Encode a stream of sentences to ``.npy``, ``.parquet`` or ``.jsonl`` (or to an open text file, as JSON lines).
+    """Encode a stream of sentences to a file, in constant memory.
 
-    Memory does not grow with the number of sentences; the file gets its name only when it is complete. Returns the count.
+    Args:
+        encoder: The encoder.
+        sentences: The sentences.
+        output: A ``.npy``, ``.parquet`` or ``.jsonl`` file, which gets its name only when it is complete, or an open text
+            file that gets JSON lines.
+        backend: As for :func:`encode`.
+        batch_size: As for :func:`encode`.
+        normalise: As for :func:`encode`.
+        reporter: Shows progress.
+
+    Returns:
+        The number of sentences.
+
+    Raises:
+        SelfguideError: There are no sentences, or the file cannot be written.
     """
     reporter = reporter or Reporter(quiet=True)
     count = 0
@@ -110,9 +131,20 @@ def sentence_vectors(
     normalise: bool = False,
     backend: str = "torch",
 ) -> NDArray[np.float32]:
-    """The vectors of sentences that are sorted by length all together."""
+    """Encode a list of sentences with a loaded encoder.
+
+    Args:
+        model: The encoder.
+        sentences: The sentences, which are all sorted by length together.
+        batch_size: As for :func:`encode`.
+        normalise: As for :func:`encode`.
+        backend: As for :func:`encode`.
+
+    Returns:
+        The embeddings, (count, dim).
+    """
     run = runner(model, backend)
-    return _finished(run.start(run.tokenise(sentences), batch_size)(), normalise)
+    return _normalised(run.start(run.tokenise(sentences), batch_size)(), normalise)
 
 
 def vector_chunks(
@@ -122,10 +154,20 @@ def vector_chunks(
     normalise: bool = False,
     backend: str = "torch",
 ) -> Iterator[tuple[list[str], NDArray[np.float32]]]:
-    """Chunks of sentences with their vectors, in order.
+    """Encode a stream of sentences chunk by chunk.
 
-    On a GPU three chunks are under way at a time: while one is computed, the next is read and cut into tokens, and the one
-    before is handed out. Nothing waits for the GPU until its vectors are wanted.
+    On a GPU three chunks are in flight: while one is computed, the next is read and tokenised, and the one before is yielded,
+    so that the CPU waits for the GPU only when it needs the embeddings.
+
+    Args:
+        model: The encoder.
+        sentences: The sentences.
+        batch_size: As for :func:`encode`.
+        normalise: As for :func:`encode`.
+        backend: As for :func:`encode`.
+
+    Yields:
+        Chunks of sentences and their embeddings, in order.
     """
     if model.device.type == "cpu":
         for chunk in _batched(sentences, _CPU_CHUNK):
@@ -139,30 +181,37 @@ def vector_chunks(
             chunk = next(chunks, None)
             return None if chunk is None else (chunk, run.tokenise(chunk))
 
-        coming = ahead.submit(fetch)
+        upcoming = ahead.submit(fetch)
         started: tuple[list[str], Any] | None = None
-        while (fetched := coming.result()) is not None:
-            coming = ahead.submit(fetch)
+        while (fetched := upcoming.result()) is not None:
+            upcoming = ahead.submit(fetch)
             chunk, tokens = fetched
             before, started = started, (chunk, run.start(tokens, batch_size))
             if before is not None:
-                yield before[0], _finished(before[1](), normalise)
+                yield before[0], _normalised(before[1](), normalise)
         if started is not None:
-            yield started[0], _finished(started[1](), normalise)
+            yield started[0], _normalised(started[1](), normalise)
 
 
 def cosine(first: NDArray[Any], second: NDArray[Any]) -> NDArray[np.float64]:
-    """Row by row cosine of two arrays of the same shape; 0 where a vector has no length.
+    """Return the cosine of each pair of rows, in double precision.
 
-    In double precision: vectors that are all alike have cosines near 1, where single precision rounds neighbours together
-    and a rank correlation would be one of the rounding.
+    Similar embeddings have cosines near 1, where single precision rounds neighbours together, and a rank correlation would
+    measure the rounding.
+
+    Args:
+        first: (count, dim).
+        second: The same shape.
+
+    Returns:
+        The cosines, (count,); 0 where a vector is 0.
     """
     first, second = first.astype(np.float64), second.astype(np.float64)
     norms = np.linalg.norm(first, axis=-1) * np.linalg.norm(second, axis=-1)
     return (first * second).sum(axis=-1) / np.where(norms > 0, norms, 1.0)
 
 
-def _finished(vectors: NDArray[np.float32], normalise: bool) -> NDArray[np.float32]:
+def _normalised(vectors: NDArray[np.float32], normalise: bool) -> NDArray[np.float32]:
     if not normalise:
         return vectors
     norms = np.linalg.norm(vectors, axis=1, keepdims=True)

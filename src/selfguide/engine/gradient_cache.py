@@ -1,9 +1,9 @@
-"""Gradient caching: a contrastive batch larger than memory, at the price of a second forward pass.
+"""Gradient caching: contrastive batches larger than memory, at the price of a second forward pass.
 
-A contrast needs the vectors of all sentences of a batch at once, but not all that was computed on the way to them. So the
-batch goes through the encoder in chunks without keeping anything; the loss is computed on the vectors; and when its gradient
-in the vectors is known, each chunk goes through again, with the same draws of dropout, and carries its share of the gradient
-on to the weights. Loss and gradients are those of the whole batch; memory is that of one chunk.
+A contrastive loss needs the embeddings of all sentences of a batch at once, but not the activations they were computed from.
+So the batch goes through the encoder in chunks without a graph, and the loss is computed on the embeddings. Once the loss's
+gradient with respect to them is known, each chunk goes through again with the same dropout masks, and passes its share of
+the gradient on to the weights. Loss and gradients are those of the whole batch; memory is that of one chunk.
 
 Reference: Gao, Zhang, Han and Callan, Scaling Deep Contrastive Learning Batch Size under Memory Limited Setup, RepL4NLP 2021.
 """
@@ -20,7 +20,15 @@ Features = dict[str, Any]
 
 
 def chunks_of(features: Mapping[str, Any], size: int) -> list[Features]:
-    """A batch cut into batches of at most ``size`` sentences."""
+    """Split a batch into batches of at most ``size`` sentences.
+
+    Args:
+        features: The batch; values that are not tensors are copied to every chunk.
+        size: Sentences in a chunk.
+
+    Returns:
+        The chunks.
+    """
     count = len(features["input_ids"])
     return [
         {name: value[start : start + size] if isinstance(value, Tensor) else value for name, value in features.items()}
@@ -29,7 +37,15 @@ def chunks_of(features: Mapping[str, Any], size: int) -> list[Features]:
 
 
 def cached_embeddings(embed: Callable[[Features], Tensor], chunks: Sequence[Features]) -> Tensor:
-    """The vectors of all chunks below one another; their gradient reaches the weights by a second pass over each chunk."""
+    """Return the embeddings of all chunks; their gradient reaches the weights through a second pass over each chunk.
+
+    Args:
+        embed: Computes the embeddings of a chunk.
+        chunks: The chunks.
+
+    Returns:
+        The embeddings, (sentences, dim).
+    """
     device = chunks[0]["input_ids"].device
     states, found = [], []
     with torch.no_grad():

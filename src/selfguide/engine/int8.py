@@ -1,13 +1,13 @@
-"""An encoder's graph with the weights of its dense maps in eight bits.
+"""Dynamic int8 quantisation of an encoder's ONNX graph.
 
-Weights get one scale a column, and the inputs of a map are rounded as they come, with one scale for the whole tensor. A few
-maps do not bear that: where one number in a thousand is a hundred times the others (often what a feed-forward part has
-after its Gelu), the scale is that number's and the others round to nothing. So each map is tried on a few sentences first:
-with x its inputs, q(x) the same rounded and W its weights, the error of a token is
+Weights of linear layers have one scale a column; their inputs are quantised at run time, with one scale a tensor. A few
+layers do not tolerate this: where one activation in a thousand is a hundred times the others (often after the Gelu of a
+feed-forward network), it sets the scale and the others round to 0. So each layer is tried on a few sentences first: with x
+its inputs, q(x) the same quantised and W its weights, the error of a token is
 
     ‖(q(x) − x) W‖ / ‖x W‖
 
-and maps whose median error is above a fifth stay as they are. No grades are needed for it.
+and layers whose median error is above a fifth stay in fp32. This needs no labels.
 """
 
 from __future__ import annotations
@@ -24,7 +24,13 @@ _SENTENCES = 64
 
 
 def quantise(plain: Path, path: Path, model: SentenceTransformer) -> None:
-    """Write the eight-bit graph of a plain one."""
+    """Quantise a graph.
+
+    Args:
+        plain: The fp32 graph.
+        path: The file to write.
+        model: The encoder of the graph.
+    """
     from onnxruntime.quantization import QuantType, quantize_dynamic
 
     errors = rounding_errors(plain, model)
@@ -34,43 +40,58 @@ def quantise(plain: Path, path: Path, model: SentenceTransformer) -> None:
         op_types_to_quantize=["MatMul"],
         weight_type=QuantType.QInt8,
         per_channel=True,
-        # Without VNNI pairs of products are added in 16 bits, where eight bits a weight can overflow.
+        # Without VNNI pairs of products are added in 16 bits, which eight-bit weights can overflow.
         reduce_range=not has_vnni(),
         nodes_to_exclude=[name for name, error in errors.items() if error > LARGEST_ERROR],
     )
 
 
 def rounding_errors(plain: Path, model: SentenceTransformer) -> dict[str, float]:
-    """By name of the graph's dense maps: the median over tokens of the error that rounding their inputs makes."""
+    """Return the median quantisation error of each linear layer's inputs, on a few sentences.
+
+    Args:
+        plain: The fp32 graph.
+        model: The encoder of the graph.
+
+    Returns:
+        The errors, by name of the layer's node.
+    """
     import onnx
     import onnxruntime
     from onnx import TensorProto, helper, numpy_helper
 
     graph = onnx.load(str(plain))
     weights = {item.name: item for item in graph.graph.initializer}
-    # Name of the map, what goes in, its weights; attention multiplies two tensors that both depend on the text.
-    maps = [
+    # Name, input and weights of each linear layer. The products of attention have no weights: both sides depend on the text.
+    layers = [
         (node.name, node.input[0], node.input[1])
         for node in graph.graph.node
         if node.op_type == "MatMul" and node.input[0] not in weights and node.input[1] in weights
     ]
-    inputs = list(dict.fromkeys(given for _, given, _ in maps))
+    inputs = list(dict.fromkeys(given for _, given, _ in layers))
     graph.graph.output.extend(helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in inputs)
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 3
-    # With all optimisations tensors that are asked for would be fused away.
+    # With all optimisations some of the requested tensors would be fused away.
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_BASIC
     session = onnxruntime.InferenceSession(graph.SerializeToString(), options, providers=["CPUExecutionProvider"])
     tokens = _sample(model)
     found = dict(zip(inputs, session.run(inputs, tokens), strict=True))
     real = tokens["attention_mask"].astype(bool)
     return {
-        name: rounding_error(found[given], numpy_helper.to_array(weights[weight]), real) for name, given, weight in maps
+        name: rounding_error(found[given], numpy_helper.to_array(weights[weight]), real)
+        for name, given, weight in layers
     }
 
 
 def rounding_error(states: NDArray[Any], weights: NDArray[Any], real: NDArray[Any]) -> float:
-    """The median over tokens of ‖(q(x) − x) W‖ / ‖x W‖; ``real`` (batch, length) says which are tokens and not padding."""
+    """Return the median over tokens of ‖(q(x) − x) W‖ / ‖x W‖.
+
+    Args:
+        states: x, (batch, length, inputs).
+        weights: W, (inputs, outputs).
+        real: (batch, length): mask of the tokens that are not padding.
+    """
     low, high = min(float(states.min()), 0.0), max(float(states.max()), 0.0)
     scale = (high - low) / 255 or 1.0
     zero = round(-low / scale)
@@ -83,7 +104,7 @@ def rounding_error(states: NDArray[Any], weights: NDArray[Any], real: NDArray[An
 
 
 def _sample(model: SentenceTransformer) -> dict[str, NDArray[Any]]:
-    """Some of the package's sentences, evenly from its text, as one batch."""
+    """Return a batch of sentences, evenly spaced in the package's demonstration text."""
     from selfguide.data.resources import demo_sentences
     from selfguide.engine.tokens import length_limit, tokenise
 
@@ -96,7 +117,7 @@ def _sample(model: SentenceTransformer) -> dict[str, NDArray[Any]]:
 
 
 def has_vnni() -> bool:
-    """Whether the processor multiplies eight-bit numbers without a detour over sixteen bits."""
+    """Return whether the processor adds products of eight-bit numbers in 32 bits."""
     try:
         flags = Path("/proc/cpuinfo").read_text()
     except OSError:

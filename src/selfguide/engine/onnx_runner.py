@@ -1,4 +1,4 @@
-"""Tokens → vectors with onnxruntime, in fp32 or with int8 weights."""
+"""Compute embeddings with onnxruntime, in fp32 or with int8 weights."""
 
 from __future__ import annotations
 
@@ -14,27 +14,35 @@ from selfguide.engine.torch_runner import Pending, Vectors
 from selfguide.engine.workers import side_by_side
 from selfguide.errors import UsageError
 
-# Tokens a forward pass: at eight bits a layer is so quick that its tensors should not leave the core's own cache.
+# Tokens in a forward pass: int8 layers are so fast that their tensors should stay in the core's own cache.
 PASS_TOKENS = 256
-# Fusions that make it slower: the fused kernels go number by number where the plain ones use the whole register.
+# Fusions that slow it down: the fused kernels are scalar, the plain ones vectorised.
 SLOW_FUSIONS = ["SkipLayerNormFusion", "BiasGeluFusion"]
 
 
 class OnnxRunner:
-    """A graph of the whole encoder, run on the CPU: one session, a batch a thread."""
+    """Runs a graph of the whole encoder on the CPU: one session, one batch a thread.
+
+    Args:
+        model: The encoder.
+        int8: Whether linear layers have eight-bit weights.
+
+    Raises:
+        UsageError: A package is missing, or the encoder is not on the CPU.
+    """
 
     def __init__(self, model: SentenceTransformer, int8: bool) -> None:
         _check_installed()
         if model.device.type != "cpu":
-            raise UsageError("The backends onnx and int8 run on the CPU: leave --device out, or say --device cpu.")
+            raise UsageError("The backends onnx and int8 run on the CPU: leave --device out, or use --device cpu.")
         import onnxruntime
 
         from selfguide.engine.onnx_graphs import graph_file
 
         options = onnxruntime.SessionOptions()
-        options.intra_op_num_threads = 1  # batches run side by side
+        options.intra_op_num_threads = 1  # batches run in parallel instead
         options.log_severity_level = 3
-        # Not the model itself: a session is kept as long as its model, and must not keep it.
+        # Not the model itself: a session lives as long as its model, and must not keep it alive.
         self.tokenizer: Any = model.tokenizer
         self.limit, self.width = length_limit(model), int(model.get_embedding_dimension() or 0)
         self.session: Any = onnxruntime.InferenceSession(
@@ -45,9 +53,11 @@ class OnnxRunner:
         )
 
     def tokenise(self, sentences: list[str]) -> Tokens:
+        """Tokenise a chunk of sentences."""
         return tokenise(self.tokenizer, sentences, self.limit)
 
     def start(self, tokens: Tokens, batch_size: int | None) -> Pending:
+        """Compute the embeddings of a chunk; the result returns them."""
         padding = int(getattr(self.tokenizer, "pad_token_id", 0) or 0)
         vectors: Vectors = np.zeros((len(tokens.lengths), self.width), dtype=np.float32)
 

@@ -1,4 +1,4 @@
-"""Tokens → vectors with PyTorch: over a flat row where the model is made of BERT's layers, the stock way otherwise."""
+"""Compute embeddings with PyTorch: over flat rows where the model has BERT's layers, else with sentence-transformers."""
 
 from __future__ import annotations
 
@@ -21,31 +21,37 @@ Pending = Callable[[], Vectors]
 
 
 class FlatRunner:
-    """The flat row. ``dtype`` is what the layers compute in; embeddings, pooling and what follows stay in the model's own."""
+    """Runs an encoder with BERT's layers over flat rows (:mod:`selfguide.engine.unpadded`).
+
+    Args:
+        model: The encoder.
+        dtype: What the layers compute in; embedding layer, pooling and later modules stay in fp32.
+    """
 
     def __init__(self, model: SentenceTransformer, dtype: torch.dtype) -> None:
         self.model, self.dtype = model.eval(), dtype
         self.transformer: Any = model[0].model
         self.keep_states = bool(self.transformer.config.output_hidden_states)
-        self.first_only = not self.keep_states and _takes_first_token_only(model)
+        self.first_only = not self.keep_states and _reads_first_token_only(model)
 
     def tokenise(self, sentences: list[str]) -> Tokens:
+        """Tokenise a chunk of sentences."""
         return tokenise(self.model.tokenizer, sentences, length_limit(self.model))
 
     @torch.inference_mode()
     def start(self, tokens: Tokens, batch_size: int | None) -> Pending:
-        """Set the chunk going; the answer gives its vectors, waiting for them if need be."""
+        """Start computing a chunk; the result waits for the embeddings."""
         layers = flat_layers(self.transformer, self.dtype)
         assert layers is not None
         device = self.model.device
         threads = torch.get_num_threads() if device.type == "cpu" else 1
         batches = tokens.batches(tokens_per_pass(self.model), batch_size, threads)
         width = int(self.model.get_embedding_dimension() or 0)
-        out = torch.zeros(len(tokens.lengths), width, device=device)  # what has no token has no vector
+        out = torch.zeros(len(tokens.lengths), width, device=device)  # sentences without tokens stay 0
 
         def work(batch: Batch) -> None:
-            with torch.inference_mode():  # each thread has its own
-                out[_there(batch.rows, device)] = self._vectors(layers, batch, device)
+            with torch.inference_mode():  # the mode is local to a thread
+                out[_on_device(batch.rows, device)] = self._vectors(layers, batch, device)
 
         side_by_side(work, batches, threads)
         if device.type != "cuda":
@@ -62,8 +68,8 @@ class FlatRunner:
         return wait
 
     def _vectors(self, layers: list[Layer], batch: Batch, device: torch.device) -> Tensor:
-        ids, positions = _there(batch.ids, device), _there(batch.positions(), device)
-        lengths = _there(batch.lengths, device)
+        ids, positions = _on_device(batch.ids, device), _on_device(batch.positions(), device)
+        lengths = _on_device(batch.lengths, device)
         starts = torch.cumsum(lengths, 0) - lengths
         bounds = None
         if varlen_available(device, self.dtype, self.transformer.config.hidden_size // layers[0].heads):
@@ -80,7 +86,7 @@ class FlatRunner:
         return self._pooled(states, ids, positions, lengths, 1 if self.first_only else int(batch.lengths[0]))
 
     def _pooled(self, states: list[Tensor], ids: Tensor, positions: Tensor, lengths: Tensor, longest: int) -> Tensor:
-        """Lay the states out as padded and hand them to the modules that follow the Transformer."""
+        """Lay the states out as a padded batch and run the modules after the Transformer."""
         count = len(lengths)
         mask = torch.arange(longest, device=lengths.device) < lengths[:, None]
         rows = torch.repeat_interleave(torch.arange(count, device=lengths.device), lengths, output_size=len(positions))
@@ -97,15 +103,21 @@ class FlatRunner:
 
 
 class StockRunner:
-    """The model's own ``encode`` over batches of sentences with about equally many tokens, so that little is padding."""
+    """Runs the encoder's own ``encode`` over batches of sentences of like length, so that there is little padding.
+
+    Args:
+        model: The encoder.
+    """
 
     def __init__(self, model: SentenceTransformer) -> None:
         self.model = model.eval()
 
     def tokenise(self, sentences: list[str]) -> list[str]:
+        """Return the sentences: the encoder tokenises them itself."""
         return sentences
 
     def start(self, sentences: list[str], batch_size: int | None) -> Pending:
+        """Compute the embeddings of a chunk; the result returns them."""
         found: dict[int, Vectors] = {}
         batches = token_batches(self.model, sentences, batch_size)
 
@@ -124,12 +136,20 @@ class StockRunner:
 
 
 def torch_runner(model: SentenceTransformer, dtype: torch.dtype = torch.float32) -> FlatRunner | StockRunner:
-    """The fastest way that gives the model's own vectors."""
+    """Return the fastest runner for an encoder.
+
+    Args:
+        model: The encoder.
+        dtype: What the layers compute in, where they can run over flat rows.
+
+    Returns:
+        The runner.
+    """
     return FlatRunner(model, dtype) if runs_flat(model) else StockRunner(model)
 
 
 def runs_flat(model: SentenceTransformer) -> bool:
-    """Whether a model's sentences can go through it end to end: BERT's layers, plain text in, fp32 weights."""
+    """Return whether an encoder can run over flat rows: BERT's layers, no prompts, padding on the right, fp32 weights."""
     first = model[0]
     if type(first) is not Transformer or model.default_prompt_name is not None or model.truncate_dim is not None:
         return False
@@ -143,19 +163,28 @@ def runs_flat(model: SentenceTransformer) -> bool:
 
 
 def token_batches(model: SentenceTransformer, sentences: list[str], batch_size: int | None) -> list[list[int]]:
-    """Numbers of sentences, a batch each, the longest first."""
+    """Group sentences of like length into batches.
+
+    Args:
+        model: The encoder.
+        sentences: The sentences.
+        batch_size: Maximal number of sentences in a batch.
+
+    Returns:
+        The rows of each batch, the longest sentences first.
+    """
     tokenizer: Any = model.tokenizer
     if callable(tokenizer):
         rows = tokenizer(sentences, truncation=True, max_length=length_limit(model))["input_ids"]
         lengths = [len(ids) for ids in rows]
-    else:  # no tokenizer of the usual kind: characters will do
+    else:  # no Hugging Face tokenizer: characters are good enough for sorting
         lengths = [1 + len(sentence) // 4 for sentence in sentences]
     batches = rows_by_length(np.asarray(lengths, dtype=np.int64), tokens_per_pass(model), batch_size)
     return [batch.tolist() for batch in batches]
 
 
-def _takes_first_token_only(model: SentenceTransformer) -> bool:
-    """A [CLS] pooling, and nothing after it that could look at the other tokens."""
+def _reads_first_token_only(model: SentenceTransformer) -> bool:
+    """Return whether the encoder has [CLS] pooling, and no later module reads the other tokens."""
     if len(model) < 2 or type(model[1]) is not Pooling or model[1].pooling_mode != "cls":
         return False
     return all(type(module) in (Dense, Normalize, LayerNorm) for module in list(model)[2:]) and all(
@@ -163,13 +192,13 @@ def _takes_first_token_only(model: SentenceTransformer) -> bool:
     )
 
 
-def _there(values: NDArray[np.integer], device: torch.device) -> Tensor:
+def _on_device(values: NDArray[np.integer], device: torch.device) -> Tensor:
     tensor = torch.from_numpy(values)
     return tensor.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else tensor.to(device)
 
 
 def _padded(values: Tensor, slots: Tensor, count: int, longest: int) -> Tensor:
-    if len(values) == count * longest:  # all of one length: nothing to lay out
+    if len(values) == count * longest:  # all of one length
         return values.view(count, longest, -1)
     padded = values.new_zeros(count * longest, values.shape[-1])
     return padded.index_copy_(0, slots, values).view(count, longest, -1)

@@ -1,4 +1,4 @@
-"""Hidden states → views: one pooled vector for each layer of each sentence.
+"""Views: one pooled vector for each layer of each sentence.
 
 A view h_{i,k} is the pooled hidden state of sentence i at layer k, k = 0..l, where layer 0 is the output of the embedding
 layer. Views of a batch have the shape (batch, layers, dim).
@@ -23,10 +23,18 @@ def layer_views(
     plan: Layout | None = None,
     gathered: bool = False,
 ) -> Tensor:
-    """Views of a batch at the given layers: (batch, len(layers), dim).
+    """Compute the views of a batch; models that can be packed are, and all layers are pooled from the rows at once.
 
-    A model that can is run packed, and pooled straight from the rows, all layers at once. ``plan``: the batch's layout, if it
-    is known. ``gathered``: the ids come in its rows already.
+    Args:
+        model: A Hugging Face model.
+        inputs: Its keyword arguments, for a padded batch.
+        pooling: How a layer's tokens are pooled.
+        layers: The layers.
+        plan: Layout of the batch, if it is known.
+        gathered: Token ids are packed rows already.
+
+    Returns:
+        The views, (batch, len(layers), dim).
     """
     if not can_pack(model):
         states = hidden_states(model, inputs)
