@@ -162,7 +162,7 @@ def test_refusals(tmp_path: Path, bert: Path) -> None:
         Flow(32, levels=9)
     with pytest.raises(UsageError, match="mixing must be one of"):
         Flow(32, mixing="stir")
-    with pytest.raises(SelfguideError, match="the same vector"):
+    with pytest.raises(SelfguideError, match="the same embedding"):
         train_flow(Flow(8), np.ones((40, 8), dtype=np.float32), context(tmp_path))
     with pytest.raises(SelfguideError, match="lower the learning rate"):
         train_flow(Flow(8), np.full((40, 8), np.inf, dtype=np.float32), context(tmp_path))

@@ -21,8 +21,9 @@ from sklearn.covariance import ledoit_wolf_shrinkage
 import selfguide
 from selfguide.calibration import frequencies
 from selfguide.calibration.frequencies import Vocabulary, sif_weights
-from selfguide.calibration.fused_modules import CalibratedEncoder
-from selfguide.calibration.parted_statistics import STATISTICS_FILE, Statistics, TextStatistics, joined_map
+from selfguide.calibration.linear_maps import joined_map
+from selfguide.calibration.text_statistics import STATISTICS_FILE, Statistics, TextStatistics
+from selfguide.calibration.two_views import CalibratedEncoder
 from selfguide.data import TextOptions
 from selfguide.errors import InterruptedRun, SelfguideError, UsageError
 from selfguide.methods import registry
@@ -212,7 +213,7 @@ def test_a_small_text_is_shrunk_and_said(bert: Path, tmp_path: Path, whiten: str
     assert np.isfinite(vectors).all()
     assert vectors.std(axis=0).max() < 10  # no direction blown up
     warnings = json.loads((tmp_path / "out" / "run.json").read_text())["warnings"]
-    assert any(f"{count} sentences are few for vectors of 32 numbers" in warning for warning in warnings)
+    assert any(f"{count} sentences are few for an embedding dimension of 32" in warning for warning in warnings)
     assert not _fused(bert, SENTENCES[:count], shrinkage="1").statistics.sentences.shrinkage(0, "0")
 
 
@@ -292,23 +293,23 @@ def test_the_tuned_part_is_resumed(bert: Path, tmp_path: Path, monkeypatch: pyte
 def test_options_are_checked_in_words() -> None:
     for wrong, words in (
         ({"tune": "simsce"}, "Did you mean 'simcse'"),
-        ({"tune": "ct"}, "cannot be told to leave layer 0"),
+        ({"tune": "ct"}, "has no option to freeze layer 0"),
         ({"tune": "whitening"}, "cannot tune"),
         ({"tune": "fused"}, "cannot tune"),
         ({"tune": "none", "tune_options": "a=1"}, "leave tune_options"),
         ({"tune_options": "temperature"}, "name=value"),
-        ({"tune_options": "temperature=hot"}, "cannot be 'hot'"),
+        ({"tune_options": "temperature=hot"}, "temperature takes a number, not 'hot'"),
         ({"tune_options": "heat=1"}, "no option 'heat'"),
         ({"tune_options": 'temperature="1'}, "cannot be read"),
         ({"tune_options": "freeze_layer_0=false"}, "itself"),
-        ({"weight": 1.5}, "weight is a share"),
-        ({"weight": -0.5}, "weight is a share"),
+        ({"weight": 1.5}, "weight must be at least 0 and at most 1, or -1"),
+        ({"weight": -0.5}, "weight must be at least 0 and at most 1, or -1"),
         ({"a": 0.0}, "a must be above 0"),
-        ({"frequencies": "some"}, "no frequencies"),
+        ({"frequencies": "some"}, "frequencies must be one of"),
         ({"dim": -1}, "dim must be"),
         ({"shrinkage": "much"}, "shrinkage must be"),
         ({"whiten": "words"}, "whiten must be one of tokens, sentences"),
-        ({"piece_weight": 0.0}, "piece_weight is a number above 0"),
+        ({"piece_weight": 0.0}, "piece_weight must be above 0 and at most 1"),
     ):
         with pytest.raises(UsageError, match=words):
             registry.make("fused", wrong)
@@ -345,7 +346,7 @@ def test_the_shrinkage_is_that_of_ledoit_and_wolf(tmp_path: Path) -> None:
     generator = np.random.default_rng(0)
     vectors = generator.normal(size=(25, 12)) @ generator.normal(size=(12, 12)) + 3
     statistics = Statistics.of(vectors, (5, 7))
-    for number, place in enumerate(statistics.places):
+    for number, place in enumerate(statistics.slices):
         assert statistics.shrinkage(number) == pytest.approx(ledoit_wolf_shrinkage(vectors[:, place]), rel=1e-9)
         assert statistics.shrinkage(number, "0.25") == 0.25
     assert Statistics.of(np.tile(vectors, (3, 1)), (5, 7)).shrinkage(0) == 0.0  # ten sentences a number

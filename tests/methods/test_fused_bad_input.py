@@ -11,7 +11,8 @@ import torch
 from sentence_transformers import SentenceTransformer
 
 import selfguide
-from selfguide.calibration.parted_statistics import Statistics, joined_map
+from selfguide.calibration.linear_maps import joined_map
+from selfguide.calibration.text_statistics import Statistics
 from selfguide.data import TextOptions
 from selfguide.errors import SelfguideError
 from selfguide.models.encoders import backbone, load_encoder

@@ -152,7 +152,7 @@ def test_weights_are_sifs(bert: Path) -> None:
 
 
 def test_a_vocabulary_with_gaps_keeps_its_numbers() -> None:
-    assert frequencies._by_number({"a": 0, "c": 2}) == ["a", "<no token 1>", "c"]
+    assert frequencies._by_id({"a": 0, "c": 2}) == ["a", "<no token 1>", "c"]
 
 
 def test_the_shipped_table_is_english() -> None:
@@ -182,7 +182,7 @@ def test_a_text_that_the_table_does_not_fit_is_noticed(bert: Path, monkeypatch: 
     monkeypatch.setattr(frequencies, "english_table", lambda: ({"zebra": 1}, 1))
     reporter = Reporter(quiet=True)
     frequencies.table_probabilities(Vocabulary.of_encoder(load_encoder(bert)), _text(), reporter)
-    assert "say --frequencies text" in reporter.warnings[0]
+    assert "use --frequencies text" in reporter.warnings[0]
 
 
 @pytest.mark.parametrize("source", ["table", "text", "both"])
@@ -252,14 +252,14 @@ def test_sif_whitens_or_removes(bert: Path, text_file: Path, tmp_path: Path) -> 
 def test_wrong_options_are_refused_in_words() -> None:
     for method, wrong, words in (
         ("sif", {"a": 0.0}, "a must be above 0"),
-        ("sif", {"frequencies": "web"}, "no frequencies 'web'"),
+        ("sif", {"frequencies": "web"}, "frequencies must be one of table, text, both, got 'web'"),
         ("sif", {"remove": 1}, "say --no-whiten"),
         ("sif", {"remove": -1}, "remove must be"),
         ("sif", {"shrinkage": "much"}, "shrinkage must be"),
         ("sif", {"layer": "0"}, "whole number"),
         ("bow", {"size": 0}, "size must be"),
         ("bow", {"a": -1.0}, "a must be"),
-        ("bow", {"frequencies": "web"}, "no frequencies 'web'"),
+        ("bow", {"frequencies": "web"}, "frequencies must be one of table, text, both, got 'web'"),
     ):
         with pytest.raises(UsageError, match=words):
             registry.make(method, wrong)

@@ -228,7 +228,7 @@ def test_published_settings_are_the_defaults() -> None:
 @pytest.mark.parametrize(
     ("method", "wrong", "words"),
     [
-        ("sbert-nli", {"pooling": "median"}, "no pooling 'median'"),
+        ("sbert-nli", {"pooling": "median"}, "pooling must be one of .*, got 'median'"),
         ("consert-joint", {"alpha": -1.0}, "alpha must be at least 0"),
         ("consert-joint", {"second": "adversarial+shuffle"}, "cannot be joined"),
         ("consert-joint", {"first": "advresarial"}, "no augmentation 'advresarial'"),

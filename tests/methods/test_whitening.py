@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from sentence_transformers import SentenceTransformer
 
 import selfguide
-from selfguide.calibration.statistics import Moments, fit_moments, removal_map, whitening_map
+from selfguide.calibration.linear_maps import removal_map, whitening_map
+from selfguide.calibration.moments import Moments, fit_moments
 from selfguide.errors import SelfguideError, UsageError
 from selfguide.methods import registry
 from selfguide.models.encoders import load_encoder
@@ -98,7 +99,7 @@ def test_removal_leaves_nothing_of_the_leading_directions() -> None:
     cleaned = _apply(removal_map(Moments.of(vectors), 2), vectors)
     np.testing.assert_allclose(cleaned, vectors - vectors @ directions[:2].T @ directions[:2], atol=1e-7)
     for wrong in (0, 6):
-        with pytest.raises(UsageError, match="remove must leave"):
+        with pytest.raises(UsageError, match="remove must be at least 1 and below the embedding dimension, 6"):
             removal_map(Moments.of(vectors), wrong)
 
 
@@ -128,7 +129,7 @@ def test_k_keeps_the_leading_directions(bert: Path) -> None:
     some = selfguide.train(bert, SENTENCES, "whitening", k=8, quiet=True)
     assert some.get_embedding_dimension() == 8
     np.testing.assert_allclose(some.encode(SENTENCES[:5]), every[:, :8], atol=1e-4)
-    with pytest.raises(UsageError, match="more than the 32 numbers"):
+    with pytest.raises(UsageError, match="more than the encoder's embedding dimension, 32"):
         selfguide.train(bert, SENTENCES, "whitening", k=33, quiet=True)
 
 
@@ -141,7 +142,7 @@ def test_few_sentences_are_shrunk_and_said(bert: Path, tmp_path: Path) -> None:
     spread = vectors.std(axis=0)
     assert spread.max() < 20  # no direction blown up
     warnings = json.loads((output / "run.json").read_text())["warnings"]
-    assert any("20 sentences are few for vectors of 32 numbers" in warning for warning in warnings)
+    assert any("20 sentences are few for an embedding dimension of 32" in warning for warning in warnings)
 
     pooled = load_encoder(bert, pooling="mean")
     text = Dataset.from_dict({"sentence": few})
@@ -165,7 +166,7 @@ def test_a_tuned_encoders_own_vector_can_be_whitened(bert: Path) -> None:
 
 def test_wrong_options_are_refused_in_words() -> None:
     for wrong, words in (
-        ({"pooling": "median"}, "no pooling 'median'"),
+        ({"pooling": "median"}, "pooling must be one of .*keep, got 'median'"),
         ({"pooling": "keep", "layer": 2}, "leave layer=2 out"),
         ({"k": -1}, "k must be"),
         ({"exponent": 2.0}, "exponent must be"),
