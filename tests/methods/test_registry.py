@@ -15,9 +15,9 @@ import numpy as np
 import pytest
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.losses import MultipleNegativesRankingLoss
-from toys import toy_sentences
 
 import selfguide
+from resuming import assert_resumes_exactly
 from selfguide.errors import UsageError
 from selfguide.losses.self_guided import SelfGuidedLoss
 from selfguide.methods import Method, TuningMethod, from_loss, registry
@@ -26,6 +26,7 @@ from selfguide.models.encoders import with_pooling
 from selfguide.options import Above, CheckedOptions
 from selfguide.training.settings import TrainingSettings
 from selfguide.training.trainer import FitContext, TrainingOutcome
+from toys import toy_sentences
 
 QUICK: dict[str, Any] = {"quiet": True, "device": "cpu", "max_steps": 2, "batch_size": 4, "report": False}
 
@@ -180,6 +181,10 @@ def test_compare_takes_words_classes_instances_and_functions(bert: Path, text_fi
     assert count == {"mean": 1, "own": 2, "soft": 2, "loss": 2}
     listed = selfguide.compare(bert, text_file, [FirstToken, "mean"], seeds=1, pairs=dev_file, tasks=())
     assert [record.label for record in listed.records] == ["first-token", "mean"]
+
+
+def test_a_method_from_outside_resumes_to_the_same_weights(bert: Path, tmp_path: Path) -> None:
+    assert_resumes_exactly(f"{__name__}:ScaledContrast", MultipleNegativesRankingLoss, bert, tmp_path)
 
 
 def test_a_path_in_a_row_of_words(bert: Path, text_file: Path, dev_file: Path, tmp_path: Path) -> None:

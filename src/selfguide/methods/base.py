@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
     from torch import nn
 
-    from selfguide.calibration.parted_statistics import TextStatistics
-    from selfguide.calibration.statistics import LinearMap
+    from selfguide.calibration.linear_maps import LinearMap
+    from selfguide.calibration.text_statistics import TextStatistics
     from selfguide.progress import Reporter
 
 Family = Literal["pooling", "calibration", "tuning"]
@@ -63,6 +63,8 @@ class Method(ABC):
     """Whether another seed gives another result; a comparison runs the others once."""
     trains: ClassVar[bool] = False
     """Whether there are training steps, so that training settings such as the learning rate matter."""
+    is_floor: ClassVar[bool] = False
+    """Whether it knows nothing but words, so that a comparison marks the rows that score below it."""
     cost: ClassVar[str] = "one forward pass"
     """What encoding one sentence costs."""
     refits: ClassVar[bool] = False
@@ -161,7 +163,7 @@ class TuningMethod(Method):
         """
         return text
 
-    def finished(self, student: SentenceTransformer) -> SentenceTransformer:
+    def deployable(self, student: SentenceTransformer) -> SentenceTransformer:
         """Return the encoder as it is saved and scored on dev pairs; it may share its weights with the student."""
         return student
 
@@ -186,7 +188,7 @@ class TuningMethod(Method):
             self.student(encoder),
             self.loss,
             context,
-            deployable=self.finished if type(self).finished is not TuningMethod.finished else None,
+            deployable=self.deployable if type(self).deployable is not TuningMethod.deployable else None,
             make_optimiser=self.optimiser if own else None,
         )
 
