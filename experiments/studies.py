@@ -1,6 +1,6 @@
-"""The studies at full size on the embedded encoder: 3 seeds, STS-B's sentences, the seven STS sets; resumable.
+"""Run the studies at full size on the embedded encoder: 3 seeds, STS-B's sentences, the seven STS sets.
 
-    python -m experiments.studies --jobs 14 --minutes 9 --archive studies.tar.xz    # again to go on
+    python -m experiments.studies --jobs 14 --minutes 9 --archive studies.tar.xz    # the same command continues
     python -m experiments.studies --together 3 --jobs 15                            # three studies side by side
     python -m experiments.studies layers geometry
     python -m experiments.studies --rehearse                                        # all in miniature, on a CPU
@@ -24,7 +24,7 @@ from threading import Lock
 from experiments.main_table import launch
 from experiments.main_table.rows import SETTINGS_FILE, STOPPING, read_settings
 
-# Of each study, in the order in which they are run: the methods whose rates are not their defaults, and what is its own.
+# By study, in the order in which they are run: methods whose settings are those of the main table, and the study's own settings.
 STUDIES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "ablation": ((), ()),
     "layers": ((), ()),
@@ -38,19 +38,18 @@ STUDIES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "efficiency": ((), ("methods=mean,wk,flow,sg-opt", "passes=1")),
     "finetune": ((), ()),
 }
-# Enough to see that everything runs.
+# Enough to see that everything works.
 _REHEARSAL = ("--limit", "120", "--seeds", "1", "--tasks", "demo", "--dev", "demo-dev", "--set", "max_steps=2")
-# What is found, and what a later call needs to go on: cells and measurements, without encoders.
+# Results, and what a later call continues from: cells and measurements, without encoders.
 _PACKED = ("study.json", "study.md", "figures/*", "measurements/*.json", "grids/*/cells/*.json")
-
-
-# Times are measured, so nothing else may run.
+# These measure time, so nothing else may run.
 ALONE = ("efficiency",)
-# Sentences, where fewer than all tell as much: each of thirty measurements passes over them.
+# Fewer sentences are enough for these.
 LIMITS = {"efficiency": 2000}
 
 
 def main() -> int:
+    """Run the studies, and return the exit code."""
     arguments = _arguments()
     inputs, output = launch.unpacked(Path(arguments.inputs)), Path(arguments.output).resolve()
     until = time.monotonic() + 60 * arguments.minutes if arguments.minutes else None
@@ -70,7 +69,7 @@ def main() -> int:
         words += _REHEARSAL if arguments.rehearse else ()
         code = launch.command("study", words, inputs, until)
         if arguments.archive:
-            with packing:  # after each study: what is stopped from outside has the finished ones packed
+            with packing:  # after each study, so that an interrupted run has the finished ones packed
                 pack(output, Path(arguments.archive).resolve())
         return code
 
@@ -84,14 +83,14 @@ def main() -> int:
 
 
 def settings_of(name: str) -> list[str]:
-    """What a study is told to ``--set``."""
+    """Return the values of a study's ``--set``."""
     methods, own = STUDIES[name]
     chosen = [line for line in read_settings(SETTINGS_FILE) if line.partition(".")[0] in methods]
     return [STOPPING, *chosen, *own]
 
 
 def pack(folder: Path, archive: Path) -> None:
-    """Results, tables and figures of every study as one file, with the cells of those that are not finished."""
+    """Pack the results, tables and figures of every study, with the cells of unfinished ones, into one file."""
     archive.parent.mkdir(parents=True, exist_ok=True)
     partial = archive.with_name(f"{archive.name}.partial")
     with tarfile.open(partial, "w:xz") as packed:
@@ -104,16 +103,18 @@ def pack(folder: Path, archive: Path) -> None:
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="Run the studies at full size.")
-    parser.add_argument("names", nargs="*", help=f"which of {', '.join(STUDIES)}; empty: all")
+    parser.add_argument("names", nargs="*", help=f"any of {', '.join(STUDIES)}; default: all")
     parser.add_argument(
         "--inputs", default=".device-table", help="folder or archive that `experiments.main_table.prepare` made"
     )
     parser.add_argument("--output", default=".device-results/studies")
     parser.add_argument("--jobs", type=int, default=14)
-    parser.add_argument("--together", type=int, default=1, help="so many studies side by side, which share the jobs")
-    parser.add_argument("--minutes", type=float, default=0, help="stop after so many; 0: when all is done")
+    parser.add_argument("--together", type=int, default=1, help="studies run at a time, which share the jobs")
+    parser.add_argument("--minutes", type=float, default=0, help="stop after this time; 0: when all is done")
     parser.add_argument("--archive", help="pack what was found into this file")
-    parser.add_argument("--no-mps", dest="mps", action="store_false", help="leave the multi-process service alone")
+    parser.add_argument(
+        "--no-mps", dest="mps", action="store_false", help="do not start NVIDIA's multi-process service"
+    )
     parser.add_argument("--rehearse", action="store_true", help="two steps, 120 sentences, one seed, the demo pairs")
     arguments = parser.parse_args()
     if unknown := set(arguments.names) - set(STUDIES):

@@ -1,8 +1,7 @@
-"""Running selfguide's commands on the inputs of the main table: unpacked, with a time limit, many cells to one GPU."""
+"""Run selfguide's commands on the inputs of the main table, with a time limit and many cells on one GPU."""
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import shutil
 import signal
@@ -17,11 +16,11 @@ from pathlib import Path
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 _MPS = "nvidia-cuda-mps-control"
-_GRACE = 40.0  # seconds that a comparison has to stop its cells and write what it has
+_GRACE = 40.0  # seconds that a comparison gets to stop its cells and write its results
 
 
 def unpacked(inputs: Path) -> Path:
-    """The folder of inputs; an archive, or a folder with nothing but the archive in it, is unpacked beside it first."""
+    """Return the folder of inputs; an archive, or a folder that holds only the archive, is unpacked first."""
     archive = inputs if inputs.is_file() else inputs / "inputs.tar.xz"
     if inputs.is_dir() and (inputs / "sts").is_dir():
         return inputs.resolve()
@@ -34,36 +33,44 @@ def unpacked(inputs: Path) -> Path:
 
 
 def environment(inputs: Path) -> dict[str, str]:
-    """Where the comparison and its cells find the package, the data and what this Python lacks."""
+    """Return the environment in which a comparison and its cells find the package and the data."""
     paths = [str(REPOSITORY / "src")]
-    if importlib.util.find_spec("datasets") is None and (inputs / "site").is_dir():
-        paths.append(str(inputs / "site"))
     if given := os.environ.get("PYTHONPATH"):
         paths.append(given)
     own = {"PYTHONPATH": os.pathsep.join(paths), "SELFGUIDE_DATA": str(inputs), "HF_HUB_OFFLINE": "1"}
-    # A cell has one core or so: threads of the tokenizer and of the matrix library would only push each other aside.
+    # A cell has about one core, so more threads of the tokenizer and of the matrix library would only compete.
     return {**os.environ, **own, "TOKENIZERS_PARALLELISM": "false", "OMP_NUM_THREADS": "1"}
 
 
 def hear_ctrl_c() -> None:
-    """A shell's background job ignores Ctrl-C and so would its children; then a time limit could not be told to them."""
+    """Handle SIGINT even in a shell's background job, whose children would ignore it and thus the time limit."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def compare(words: Sequence[str], inputs: Path, until: float | None) -> int:
-    """Run one comparison; see :func:`command`."""
+    """Run `selfguide compare`; see :func:`command`."""
     return command("compare", words, inputs, until)
 
 
 def command(name: str, words: Sequence[str], inputs: Path, until: float | None) -> int:
-    """Run `selfguide NAME` in the folder of inputs; stopped like Ctrl-C at ``until`` (of time.monotonic), cells kept."""
+    """Run a selfguide command in the folder of inputs.
+
+    Args:
+        name: The command.
+        words: Its arguments.
+        inputs: The folder of inputs.
+        until: The value of ``time.monotonic`` at which the command is interrupted; finished cells are kept.
+
+    Returns:
+        The exit code.
+    """
     print(f"selfguide {name} {' '.join(words)}", flush=True)
     started = [sys.executable, "-m", "selfguide", name, *words]
     process = subprocess.Popen(started, cwd=inputs, env=environment(inputs))
     try:
         return process.wait(None if until is None else max(1.0, until - time.monotonic()))
     except subprocess.TimeoutExpired:
-        print("The time is up: the cells in hand are stopped, finished ones are kept.", flush=True)
+        print("The time is up: running cells are stopped, finished ones are kept.", flush=True)
         process.send_signal(signal.SIGINT)
     try:
         return process.wait(_GRACE)
@@ -74,7 +81,7 @@ def command(name: str, words: Sequence[str], inputs: Path, until: float | None) 
 
 @contextmanager
 def shared_gpu(wanted: bool = True) -> Iterator[bool]:
-    """NVIDIA's multi-process service for the time of the block, where it is there: many small jobs then run at once."""
+    """Run NVIDIA's multi-process service for the block, if it is installed, so that many small jobs share a GPU."""
     if not wanted or shutil.which(_MPS) is None or shutil.which("nvidia-smi") is None:
         yield False
         return
@@ -93,7 +100,7 @@ def shared_gpu(wanted: bool = True) -> Iterator[bool]:
 
 
 def _gpu_answers() -> bool:
-    """Whether a program reaches the GPU through the service: in a container the service may start and serve nobody."""
+    """Return whether a program reaches the GPU through the service, which may not work in a container."""
     program = "import torch; torch.ones(1, device='cuda').sum().item()"
     with suppress(subprocess.TimeoutExpired):
         return (
@@ -112,7 +119,7 @@ def _stop_sharing(started: bool, places: dict[str, str]) -> None:
 
 
 def pack_results(folder: Path, archive: Path) -> None:
-    """Cells and tables as one file, for machines that give few files back."""
+    """Pack cells and tables into one file."""
     archive.parent.mkdir(parents=True, exist_ok=True)
     with tarfile.open(archive, "w:xz") as packed:
         for name in (

@@ -1,9 +1,9 @@
-"""Write docs/results/main-table.md from results files: ours, the published figures beside them, and the bars we set.
+"""Write docs/results/main-table.md from results files: our scores, the published ones beside them, and our expectations.
 
     python -m experiments.main_table.page experiments/results/main-table
 
-Every figure of the page comes from ``comparison.json`` of the folders named and from ``published.json``. What a person
-writes into the page between the two marks is kept when the page is made again.
+Every number of the page comes from ``comparison.json`` of the given folders and from ``published.json``. Text that a person has
+written between the two marks of the page is kept.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 import argparse
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -29,11 +29,13 @@ from experiments.main_table.rows import (
     label_of,
 )
 from experiments.provenance import RESULTS
+from selfguide.report.table import Cell, Heading, Table, to_markdown
 
 PAGE = RESULTS.parents[1] / "docs" / "results" / "main-table.md"
 PUBLISHED = Path(__file__).with_name("published.json")
 AVERAGE, FLOOR, BELOW = "sts avg", "bow", "†"
 BEGIN, END = "<!-- written by hand: begin -->", "<!-- written by hand: end -->"
+LABELS = tuple(map(label_of, ROWS))
 GROUPS = {
     "nothing tuned": UNTRAINED,
     "tuned on the text": TUNED,
@@ -50,37 +52,33 @@ class Results:
     rows: dict[str, dict[str, Any]]
     manifest: dict[str, Any]
 
-    @property
-    def floor(self) -> float:
-        """The bag of words' average; NaN where it was not run."""
-        return self.average(FLOOR)
-
     def average(self, label: str) -> float:
-        """A row's average over the seven sets; NaN where it has none."""
+        """Return a row's average over the seven sets; NaN if it has none."""
         row = self.rows.get(label)
         value = row["values"].get(AVERAGE, {}).get("mean") if row else None
         return math.nan if value is None else float(value)
 
     def below_floor(self, label: str) -> bool:
-        """Whether a row knows less than counting words gives."""
-        return label != FLOOR and self.average(label) < self.floor
+        """Return whether a row is below the bag of words, which only counts words."""
+        return label != FLOOR and self.average(label) < self.average(FLOOR)
 
-
-@dataclass(frozen=True)
-class Bar:
-    """Something the table must show."""
-
-    words: str
-    found: str
-    passed: bool | None
-    """None: a row is missing."""
-
-
-# -- reading -----------------------------------------------------------------------------------------------------------
+    def marked(self, label: str) -> str:
+        """Return a row's name, with a mark if it is below the bag of words."""
+        return f"`{label}`" + (BELOW if self.below_floor(label) else "")
 
 
 def read_results(folders: Sequence[Path]) -> Results:
-    """The comparisons of one or several folders as one; they must be of the same encoder, text, tasks and protocol."""
+    """Read the comparisons of one or several folders as one.
+
+    Args:
+        folders: Folders of ``selfguide compare``.
+
+    Returns:
+        All their rows.
+
+    Raises:
+        SystemExit: They differ in the encoder, the text, the tasks or the protocol.
+    """
     found = [json.loads((folder / "comparison.json").read_text(encoding="utf-8")) for folder in folders]
     keys = ("encoder_digest", "fingerprint", "dev_digest", "tasks", "protocol")
     for other in found[1:]:
@@ -93,210 +91,218 @@ def read_results(folders: Sequence[Path]) -> Results:
 
 
 def read_published() -> dict[str, Any]:
-    """The published figures, with where they were read."""
-    return json.loads(PUBLISHED.read_text(encoding="utf-8"))
+    """Read the published scores, with their sources."""
+    published: dict[str, Any] = json.loads(PUBLISHED.read_text(encoding="utf-8"))
+    return published
 
 
-# -- sections ----------------------------------------------------------------------------------------------------------
-
-
-def setting_section(results: Results) -> list[str]:
-    """What was run."""
-    comparison = results.comparison
+def _setting(results: Results) -> str:
+    """Describe what was run."""
+    comparison, manifest = results.comparison, results.manifest
     setting, versions = comparison["setting"], comparison["versions"]
     used = ", ".join(f"{name} {versions[name]}" for name in ("torch", "transformers", "sentence-transformers"))
     protocol = setting["protocol"]
-    told = [
+    paragraphs = [
         f"Encoder `{setting['encoder']}` (weights `{setting['encoder_digest']}`). Text: STS-B's {setting['sentences']:,} "
         f"different sentences, no grades. Checkpoints of tuned methods are chosen by {setting['dev']}. Scores are Spearman × "
         f"100 of the {protocol['similarity']} and the grade, '{protocol['aggregation']}' setting, text as released.",
         f"{comparison['date']}, {', '.join(comparison['devices'])}; {used}.",
     ]
-    if pairs := results.manifest.get("nli"):
-        told.append(
+    if pairs := manifest.get("nli"):
+        paragraphs.append(
             f"Methods with labels learn from {pairs['rows']:,} pairs, all that we have of SNLI, MultiNLI and XNLI in "
             "English; the published figures come from about 940,000."
         )
-    if words := results.manifest.get("vectors"):
-        told.append(
+    if words := manifest.get("vectors"):
+        paragraphs.append(
             f"Word vectors: {words['words']:,} words of {words['file']}, {words['numbers each']} numbers each, rounded to "
             f"{words['decimals']} decimals; words that occur in none of the texts are left out."
         )
-    if pairs := results.manifest.get("back-translations"):
-        told.append(
+    if pairs := manifest.get("back-translations"):
+        paragraphs.append(
             f"Back-translations: Apertium, English to Spanish and back; {pairs['in other words']:,} of "
             f"{pairs['sentences']:,} sentences come back in other words."
         )
-    return [line for paragraph in told for line in (paragraph, "")]
+    return "\n\n".join(paragraphs)
 
 
-def table_section(results: Results) -> list[str]:
-    """The table: mean ± deviation on each set, rows below the bag of words marked."""
+def _scores(results: Results) -> str:
+    """Tabulate mean ± deviation on each set, and mark rows below the bag of words."""
     columns = results.comparison["columns"]
-    best = {column["key"]: _best(results, column["key"]) for column in columns}
-    head = ["method", "seeds", *(column["title"] for column in columns)]
-    lines = [_line(head), _line(["---", *["--:"] * (len(head) - 1)])]
+    rows: list[list[Cell]] = []
     for group, specs in GROUPS.items():
         present = [label for label in map(label_of, specs) if label in results.rows]
         if present:
-            lines.append(_line([f"*{group}*", *[""] * (len(head) - 1)]))
+            rows.append([Cell(f"*{group}*"), *[Cell("")] * (len(columns) + 1)])
         for label in present:
-            mark = BELOW if results.below_floor(label) else ""
-            cells = [_score(results.rows[label]["values"].get(key), top) for key, top in best.items()]
-            lines.append(_line([f"`{label}`{mark}", _seeds(results.rows[label]), *cells]))
-    missing = [label_of(spec) for spec in ROWS if label_of(spec) not in results.rows]
-    lines += [
-        "",
-        f"Mean ± sample standard deviation over seeds. Bold: the best of a column. {BELOW}: below `{FLOOR}`, which",
-    ]
-    lines += ["only counts words, in the average."]
-    return [*lines, *(["", f"Not run: {', '.join(missing)}."] if missing else [])]
+            row = results.rows[label]
+            values = [_score(row["values"].get(column["key"])) for column in columns]
+            rows.append([Cell(results.marked(label)), Cell(_seeds(row)), *values])
+    headings = [Heading("method"), Heading("seeds"), *(Heading(column["title"], better="high") for column in columns)]
+    notes = (
+        f"Mean ± sample standard deviation over seeds. Bold: the best of a column. {BELOW}: below `{FLOOR}`, which\n"
+        "only counts words, in the average.",
+    )
+    if missing := [label for label in LABELS if label not in results.rows]:
+        notes += (f"Not run: {', '.join(missing)}.",)
+    return to_markdown(Table(headings, rows, notes=notes))
 
 
-def published_section(results: Results, published: dict[str, Any]) -> list[str]:
-    """Ours beside theirs, and how alike the two orders are."""
-    theirs = published["rows"]
-    shared = [label for label in map(label_of, ROWS) if label in theirs and not math.isnan(results.average(label))]
+def published_section(results: Results, published: dict[str, Any]) -> str:
+    """Tabulate our averages beside the published ones, and correlate the two rankings.
+
+    Args:
+        results: Our results.
+        published: The published scores.
+
+    Returns:
+        The section in Markdown.
+    """
+    theirs = {label: row["average"] for label, row in published["rows"].items()}
+    ours = {label: results.average(label) for label in LABELS if label in theirs}
+    ours = {label: average for label, average in ours.items() if not math.isnan(average)}
     lines = [
         "Published figures are for BERT-base. Encoder, text and number of seeds differ, so the lines are not to be compared as",
         "such; the order may be.",
         "",
     ]
-    for name, labels in (
-        ("without labels", [label for label in shared if label in map(label_of, LABEL_FREE)]),
-        ("all", shared),
-    ):
+    unlabelled = [label for label in map(label_of, LABEL_FREE) if label in ours]
+    for name, labels in (("without labels", unlabelled), ("all", list(ours))):
         if len(labels) > 2:
-            rho = spearmanr([results.average(x) for x in labels], [theirs[x]["average"] for x in labels]).statistic
+            rho = spearmanr([ours[label] for label in labels], [theirs[label] for label in labels]).statistic
             lines.append(f"- Rank correlation of the two orders, rows {name} ({len(labels)}): {rho:.2f}")
-    ours_rank, theirs_rank = (
-        _ranks({label: results.average(label) for label in shared}),
-        _ranks({label: theirs[label]["average"] for label in shared}),
-    )
+    our_rank, their_rank = _ranks(ours), _ranks({label: theirs[label] for label in ours})
+    rows = []
+    for label in sorted(ours, key=lambda name: their_rank[name]):
+        row = published["rows"][label]
+        moved = their_rank[label] - our_rank[label]
+        rows.append(
+            [
+                results.marked(label),
+                f"{ours[label]:.2f}",
+                f"{theirs[label]:.2f}",
+                str(our_rank[label]),
+                str(their_rank[label]),
+                f"{moved:+d}".replace("-", "−") if moved else "0",
+                f"{row['source']} ({published['read in'][row['read']]})",
+            ]
+        )
     head = ["method", "ours", "published", "our place", "their place", "moved", "published figure: what, and read in"]
-    lines += ["", _line(head), _line(["---", *["--:"] * 5, "---"])]
-    for label in sorted(shared, key=lambda name: theirs_rank[name]):
-        moved = theirs_rank[label] - ours_rank[label]
-        source = f"{theirs[label]['source']} ({published['read in'][theirs[label]['read']]})"
-        figures = [f"{results.average(label):.2f}", f"{theirs[label]['average']:.2f}"]
-        places = [str(ours_rank[label]), str(theirs_rank[label]), _signed(moved)]
-        lines.append(_line([f"`{label}`" + (BELOW if results.below_floor(label) else ""), *figures, *places, source]))
-    return [*lines, "", "moved: places up (+) or down (−) in our table, among these rows."]
+    note = "moved: places up (+) or down (−) in our table, among these rows."
+    return "\n".join([*lines, "", _table(head, rows), "", note])
 
 
-def bars(results: Results) -> list[Bar]:
-    """What the table was meant to show."""
+def bars(results: Results) -> dict[str, tuple[str, bool | None]]:
+    """Compare the table with what we expected of it.
+
+    Args:
+        results: Our results.
+
+    Returns:
+        What was found and whether it is as expected, or None if a row is missing, by expectation.
+    """
     mean, whitening = results.average("mean"), results.average("whitening")
-    found = [
-        _bar("`whitening` at least `mean` + 3", whitening - mean, 3),
-        _bar("`flow` within 2 of `whitening`, or better", results.average("flow") - whitening, -2),
-        _bar("`simcse` at least 67", results.average("simcse"), 67, signed=False),
+    expected = [
+        ("`whitening` at least `mean` + 3", whitening - mean, 3.0, "+.2f"),
+        ("`flow` within 2 of `whitening`, or better", results.average("flow") - whitening, -2.0, "+.2f"),
+        ("`simcse` at least 67", results.average("simcse"), 67.0, ".2f"),
     ]
     for label in ("consert", "ct", "mirror", "bt"):
-        difference = results.average(label) - mean
-        passed = None if math.isnan(difference) else difference > 0
-        found.append(Bar(f"`{label}` above `mean`", _figure(difference), passed))
-    return found
+        expected.append((f"`{label}` above `mean`", results.average(label) - mean, 1e-9, "+.2f"))
+    return {
+        name: ("", None) if math.isnan(value) else (format(value, form).replace("-", "−"), value >= least)
+        for name, value, least, form in expected
+    }
 
 
-def _bar(words: str, value: float, least: float, signed: bool = True) -> Bar:
-    if math.isnan(value):
-        return Bar(words, "", None)
-    return Bar(words, _figure(value) if signed else f"{value:.2f}", value >= least)
+def _bars(results: Results) -> str:
+    words = {True: "yes", False: "**no**", None: "not run"}
+    table = _table(
+        ["bar", "found", "reached"], [[name, found, words[passed]] for name, (found, passed) in bars(results).items()]
+    )
+    below = [f"`{label}`" for label in LABELS if results.below_floor(label)]
+    floor = results.average(FLOOR)
+    return (
+        table if math.isnan(floor) else f"{table}\n\nRows below `{FLOOR}` ({floor:.2f}): {', '.join(below) or 'none'}."
+    )
 
 
-def bars_section(results: Results) -> list[str]:
-    """The bars as a table."""
-    told = {True: "yes", False: "**no**", None: "not run"}
-    lines = [_line(["bar", "found", "reached"]), _line(["---", "--:", "---"])]
-    lines += [_line([bar.words, bar.found, told[bar.passed]]) for bar in bars(results)]
-    below = [f"`{label}`" for label in map(label_of, ROWS) if results.below_floor(label)]
-    if not math.isnan(results.floor):
-        lines += ["", f"Rows below `{FLOOR}` ({results.floor:.2f}): {', '.join(below) or 'none'}."]
-    return lines
-
-
-def settings_section(results: Results) -> list[str]:
-    """How each trained row was set, what it cost, and its dev score."""
-    head = ["method", "rate", "batch", "epochs", "steps", "seconds a cell", "STS-B dev"]
-    lines = [_line(head), _line(["---", *["--:"] * (len(head) - 1)])]
-    for label in map(label_of, ROWS):
+def _training(results: Results) -> str:
+    """Tabulate the settings of each trained row, its cost and its dev score."""
+    rows = []
+    for label in LABELS:
         row = results.rows.get(label)
         if row and row["steps"]:
             stages = [stage["training"] for stage in row["stages"] if stage["method"] != "whitening"]
-            shown = [" / ".join(f"{stage[name]:g}" for stage in stages) for name in _SHOWN]
+            names = ("learning_rate", "batch_size", "epochs")
+            shown = [" / ".join(f"{stage[name]:g}" for stage in stages) for name in names]
             dev = f"{row['dev']['mean']:.2f}" if row["dev"] else ""
-            lines.append(_line([f"`{label}`", *shown, str(row["steps"]), f"{row['seconds']:.0f}", dev]))
-    return [
-        *lines,
-        "",
-        "Steps are those run: a run stops early when STS-B dev does not rise. Several cells shared the GPU.",
-    ]
+            rows.append([f"`{label}`", *shown, str(row["steps"]), f"{row['seconds']:.0f}", dev])
+    return _table(["method", "rate", "batch", "epochs", "steps", "seconds a cell", "STS-B dev"], rows)
 
 
-_SHOWN = ("learning_rate", "batch_size", "epochs")
+def page(results: Results, published: dict[str, Any], prose: str = "") -> str:
+    """Make the page.
 
+    Args:
+        results: Our results.
+        published: The published scores.
+        prose: What stands between the marks.
 
-def troubles_section(results: Results) -> list[str]:
-    """What failed."""
-    return [
+    Returns:
+        The page in Markdown.
+    """
+    commands = "\n\n".join(f"```bash\n{command}\n```" for command in fullest(results.comparison["commands"]))
+    failures = [
         f"- `{label}`, {'run once' if seed == 'once' else f'seed {seed}'}: {error}"
         for label, row in results.rows.items()
         for seed, error in row["errors"].items()
     ]
+    failed = "## Cells without a score\n\n" + "\n".join(failures) + "\n\n" if failures else ""
+    return f"""# The main table
 
+Written by `python -m experiments.main_table.page` from {_link("experiments/results/main-table")};
+change the results, not this page.
 
-# -- the page ----------------------------------------------------------------------------------------------------------
+{_setting(results)}
 
+## Every method, one encoder, one text
 
-def page(results: Results, published: dict[str, Any], prose: str = "") -> str:
-    """The whole page."""
-    commands = [f"```bash\n{command}\n```" for command in fullest(results.comparison["commands"])]
-    troubles = troubles_section(results)
-    parts = [
-        "# The main table",
-        "",
-        f"Written by `python -m experiments.main_table.page` from {_link('experiments/results/main-table')};",
-        "change the results, not this page.",
-        "",
-        *setting_section(results),
-        "## Every method, one encoder, one text",
-        "",
-        *table_section(results),
-        "",
-        "## What it says",
-        "",
-        BEGIN,
-        prose.strip("\n"),
-        END,
-        "",
-        "## Beside the published figures",
-        "",
-        *published_section(results, published),
-        "",
-        "## Bars",
-        "",
-        *bars_section(results),
-        "",
-        "## Settings",
-        "",
-        f"{_link('experiments/main_table/rows.py')} and {_link('experiments/main_table/settings.txt')} say why.",
-        "Not named here: the method's default.",
-        "",
-        *settings_section(results),
-        "",
-        *(["## Cells without a score", "", *troubles, ""] if troubles else []),
-        "## Commands",
-        "",
-        "`python -m experiments.main_table.run` runs, in the folder of inputs (the results file names all that were given):",
-        "",
-        *(line for command in commands for line in (command, "")),
-    ]
-    return "\n".join(parts).rstrip("\n") + "\n"
+{_scores(results)}
+
+## What it says
+
+{BEGIN}
+{prose.strip(chr(10))}
+{END}
+
+## Beside the published figures
+
+{published_section(results, published)}
+
+## Bars
+
+{_bars(results)}
+
+## Settings
+
+{_link("experiments/main_table/rows.py")} and {_link("experiments/main_table/settings.txt")} say why.
+Not named here: the method's default.
+
+{_training(results)}
+
+Steps are those run: a run stops early when STS-B dev does not rise. Several cells shared the GPU.
+
+{failed}## Commands
+
+`python -m experiments.main_table.run` runs, in the folder of inputs (the results file names all that were given):
+
+{commands}
+"""
 
 
 def fullest(commands: list[str]) -> list[str]:
-    """Of commands that were given again with more rows, the last: the cells of the others are found finished by it."""
+    """Return the commands whose rows are not part of another's; of several with the same rows, the last."""
 
     def rows(command: str) -> set[str]:
         words = command.split()
@@ -313,7 +319,7 @@ def fullest(commands: list[str]) -> list[str]:
 
 
 def kept_prose(path: Path) -> str:
-    """What a person has written into an earlier page."""
+    """Return what a person has written into an earlier page."""
     if not path.is_file():
         return ""
     text = path.read_text(encoding="utf-8")
@@ -321,25 +327,19 @@ def kept_prose(path: Path) -> str:
 
 
 def _link(path: str) -> str:
-    """A file or folder of the repository, as seen from the page's own folder."""
+    """Link a file or folder of the repository from the page's own folder."""
     return f"[{path}](../../{path})"
 
 
-def _line(cells: Sequence[str]) -> str:
-    return f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |"
+def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    return to_markdown(Table([Heading(title) for title in head], [[Cell(text) for text in row] for row in rows]))
 
 
-def _best(results: Results, key: str) -> str:
-    means = [row["values"][key]["mean"] for row in results.rows.values() if row["values"].get(key)]
-    return f"{max((value for value in means if value is not None), default=math.nan):.2f}"
-
-
-def _score(value: dict[str, Any] | None, best: str) -> str:
+def _score(value: dict[str, Any] | None) -> Cell:
     if value is None or value["mean"] is None:
-        return "failed"
-    shown = f"{value['mean']:.2f}"
-    shown = f"**{shown}**" if shown == best else shown
-    return shown if value["deviation"] is None else f"{shown} ± {value['deviation']:.2f}"
+        return Cell("failed")
+    note = "" if value["deviation"] is None else f"± {value['deviation']:.2f}"
+    return Cell(f"{value['mean']:.2f}", note, value["mean"])
 
 
 def _seeds(row: dict[str, Any]) -> str:
@@ -353,15 +353,8 @@ def _ranks(values: dict[str, float]) -> dict[str, int]:
     return {label: place for place, label in enumerate(ordered, 1)}
 
 
-def _signed(number: int) -> str:
-    return f"{number:+d}".replace("-", "−") if number else "0"
-
-
-def _figure(value: float) -> str:
-    return "" if math.isnan(value) else f"{value:+.2f}".replace("-", "−")
-
-
 def main() -> None:
+    """Write the page, keeping its prose."""
     parser = argparse.ArgumentParser(description="Write the page of the main table.")
     parser.add_argument("folders", nargs="*", type=Path, default=[RESULTS / "main-table"])
     parser.add_argument("--out", type=Path, default=PAGE)

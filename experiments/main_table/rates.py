@@ -2,9 +2,8 @@
 
     python -m experiments.main_table.rates --jobs 14 --minutes 4 --archive rates.tar.xz
 
-Runs every setting of ``rows.GRID`` with seed 1 and scores STS-B dev. Writes, in the output folder, the comparison itself,
-``rates.json`` (each setting's dev score, the best of each method) and ``settings.txt``, which takes the place of the one
-beside this file. Test sets are not looked at.
+Runs every setting of ``rows.GRID`` with seed 1 and scores STS-B dev; no test set is read. Writes the comparison, ``rates.json``
+(each setting's dev score, the best of each method) and ``settings.txt``, which then replaces the one beside this file.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from experiments.main_table.rows import GRID, SETTINGS_FILE, STOPPING, Choice, r
 from experiments.main_table.run import few_pairs
 from experiments.provenance import write
 
-# A stage of another method that is trained in the same way takes the rate that was found for it.
+# A method with a stage that is trained like another method takes its settings.
 FOLLOWING = {
     "consert-sup-unsup.learning_rate": "consert.learning_rate",
     "consert-sup-unsup.epochs": "consert.epochs",
@@ -33,6 +32,7 @@ FOLLOWING = {
 
 
 def main() -> int:
+    """Run the grid, and write the choices."""
     arguments = _arguments()
     inputs = launch.unpacked(Path(arguments.inputs))
     output = Path(arguments.output).resolve()
@@ -55,7 +55,7 @@ def main() -> int:
 
 
 def grid_specs() -> list[str]:
-    """Every setting of the grid as a row of its own."""
+    """Return every setting of the grid as a row of its own."""
     return [
         f"{_label(choice, place)}={':'.join(filter(None, [choice.method, choice.source, *tried]))}"
         for choice in GRID
@@ -64,7 +64,7 @@ def grid_specs() -> list[str]:
 
 
 def chosen(comparison: dict[str, Any]) -> dict[str, Any]:
-    """The dev score of every setting, and the best setting of each method that has any."""
+    """Return the dev score of every setting, and the best setting of each method."""
     scores: dict[str, dict[str, float]] = {}
     best: dict[str, list[str]] = {}
     for choice in GRID:
@@ -80,7 +80,15 @@ def chosen(comparison: dict[str, Any]) -> dict[str, Any]:
 
 
 def settings_lines(best: dict[str, list[str]], former: list[str]) -> list[str]:
-    """A settings file: what was chosen, what follows from it, and the former lines about anything else."""
+    """Make a settings file.
+
+    Args:
+        best: The chosen settings by method.
+        former: The lines of the former file.
+
+    Returns:
+        What was chosen, what follows from it, and the former lines about anything else.
+    """
     values = dict(line.split("=", 1) for line in former)
     for method, words in best.items():
         tried = {name for choice in GRID if choice.method == method for each in choice.tried for name in _names(each)}
@@ -117,9 +125,11 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--output", default=".device-results/rates")
     parser.add_argument("--encoder", default="mini")
     parser.add_argument("--jobs", type=int, default=14)
-    parser.add_argument("--minutes", type=float, default=0, help="stop after so many; 0: when all is done")
-    parser.add_argument("--archive", help="pack cells and tables into this file at the end")
-    parser.add_argument("--no-mps", dest="mps", action="store_false", help="leave the multi-process service alone")
+    parser.add_argument("--minutes", type=float, default=0, help="stop after this time; 0: when all is done")
+    parser.add_argument("--archive", help="pack cells and tables into this file")
+    parser.add_argument(
+        "--no-mps", dest="mps", action="store_false", help="do not start NVIDIA's multi-process service"
+    )
     parser.add_argument("--rehearse", action="store_true", help="two steps, 120 sentences, 40 pairs")
     return parser.parse_args()
 

@@ -1,4 +1,4 @@
-"""The rows of the main table, in the order in which they stand there, and how each is set for the embedded encoder.
+"""The rows of the main table in their order, and the settings to choose among for the embedded encoder.
 
 Paths are relative to the folder of inputs, in which the comparison runs: they are part of a cell's record.
 """
@@ -8,14 +8,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from selfguide.comparison import grammar
+
+MANIFEST = "manifest.json"
 VECTORS, PAIRS, NLI = "vectors.txt", "back-translations.tsv", "nli.tsv"
 SETTINGS_FILE = Path(__file__).with_name("settings.txt")
-SENTENCES = 15_455
-"""Different sentences of STS-B, for estimates; the cells say how many there were."""
 
 _SUP = f"nli={NLI}"
 STOPPING = "patience=5"
-"""For every tuned row alike: five dev checks without a new best end a run. Most have their best within the first checks."""
+"""Five dev checks without a new best end a run, for every tuned row alike."""
 
 UNTRAINED = (
     "bow",
@@ -37,7 +38,7 @@ UNTRAINED = (
     "whitening-128=whitening:k=128",
     "flow",
 )
-# What takes longest comes first, so that the last cells of a run are short ones.
+# The longest come first, so that the last cells of a run are short.
 TUNED = (
     "sg-opt",
     "sg",
@@ -63,8 +64,7 @@ SUPERVISED = (
     f"consert-joint-unsup=consert-joint-unsup:{_SUP}",
     f"infersent=infersent:{_SUP}:vectors={VECTORS}",
 )
-# Last, so that with --keep they find the encoder of sbert-nli finished and need not train it again.
-# sg-opt tunes [CLS], as everywhere in this table.
+# Last, so that with --keep they reuse the encoder of sbert-nli. sg-opt tunes [CLS], as everywhere in this table.
 ON_SUPERVISED = (f"sbert-nli+sg-opt=sbert-nli:{_SUP}+sg-opt:pooling=cls", f"sbert-nli+flow=sbert-nli:{_SUP}+flow")
 LABEL_FREE = UNTRAINED + TUNED + CALIBRATED
 ROWS = LABEL_FREE + SUPERVISED + ON_SUPERVISED
@@ -72,25 +72,25 @@ ROWS = LABEL_FREE + SUPERVISED + ON_SUPERVISED
 
 @dataclass(frozen=True)
 class Choice:
-    """Settings of one method to choose among; the first is the published one, or the nearest that fits the time."""
+    """Settings of one method to choose among; the first is the published one or close to it."""
 
     method: str
     tried: tuple[tuple[str, ...], ...]
     source: str = ""
-    """Options that name a file the method needs."""
+    """The option that names the file the method needs."""
 
 
 GRID = (
     Choice("ct", (("learning_rate=1e-5",), ("learning_rate=3e-5",))),
-    # Batch 16 where the paper has 8: half as many steps.
+    # Batch size 16 instead of 8 halves the number of steps.
     Choice("tsdae", tuple((f"learning_rate={rate}", "batch_size=16") for rate in ("3e-5", "1e-4"))),
     Choice("sg-opt", (("learning_rate=5e-5",), ("learning_rate=2e-5",))),
-    # Batch 64 where the paper has 16: a fourth of the steps, so a higher rate.
+    # Batch size 64 instead of 16 makes a quarter of the steps, so the rate is higher.
     Choice("sbert-nli", tuple((f"learning_rate={rate}", "batch_size=64") for rate in ("2e-5", "5e-5", "1e-4")), _SUP),
     Choice("bt", (("learning_rate=4e-5",), ("learning_rate=1e-4",)), f"pairs={PAIRS}"),
     Choice("is-bert", (("learning_rate=1e-5",), ("learning_rate=5e-5",), ("learning_rate=2e-4",))),
     Choice("consert-joint", (("learning_rate=2e-5",), ("learning_rate=5e-5",), ("learning_rate=1e-4",)), _SUP),
-    # Ten epochs at 5e-7 hardly move this encoder on so few sentences: fewer, with larger steps.
+    # Ten epochs at 5e-7 hardly change this encoder on so few sentences: fewer epochs at a higher rate.
     Choice("consert", tuple((f"learning_rate={rate}", "epochs=2") for rate in ("2e-5", "5e-5", "1e-4"))),
     Choice("simcse", (("learning_rate=3e-5",), ("learning_rate=5e-5",), ("learning_rate=1e-4",))),
     Choice(
@@ -108,21 +108,19 @@ GRID = (
 
 
 def label_of(spec: str) -> str:
-    """The name of a row."""
+    """Return the label of a row."""
     label, equals, _ = spec.partition("=")
     return label if equals and ":" not in label else spec
 
 
 def read_settings(path: Path) -> list[str]:
-    """The lines of a settings file, as ``--set`` takes them; what follows a # is for people."""
+    """Read the lines of a settings file, as ``--set`` takes them; a # starts a comment."""
     lines = (line.partition("#")[0].strip() for line in path.read_text(encoding="utf-8").splitlines())
     return [line for line in lines if line]
 
 
 def settings_for(specs: tuple[str, ...], settings: list[str]) -> list[str]:
-    """Those of the settings that one of the rows can use: the comparison refuses a setting that nobody has."""
-    from selfguide.comparison import grammar
-
+    """Return the settings that one of the rows can use, since a comparison refuses any other."""
     present: set[str] = set()
     for spec in specs:
         label, words = grammar.labelled(spec)

@@ -1,1 +1,1 @@
-"""Pre-training of the project's own small BERT by masked language modelling (run as ``python -m experiments.pretraining``)."""
+"""Pre-training of the package's small BERT, ``mini``, by masked language modelling (``python -m experiments.pretraining``)."""

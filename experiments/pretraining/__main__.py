@@ -1,4 +1,4 @@
-"""The command line of the room: ``python -m experiments.pretraining COMMAND --help``."""
+"""Pre-train a small BERT by masked language modelling: ``python -m experiments.pretraining COMMAND --help``."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .config import Settings, Shape
 
 
 def _add(parser: argparse.ArgumentParser, source: type, names: tuple[str, ...]) -> None:
-    """Offer fields of a dataclass as options, with its defaults."""
+    """Add fields of a dataclass as options, with their defaults."""
     for entry in fields(source):
         if entry.name not in names:
             continue
@@ -51,28 +51,29 @@ def _parser() -> argparse.ArgumentParser:
     made.add_argument("--held-out", type=float, default=0.003)
     made.add_argument("--pack", action=argparse.BooleanOptionalAction, default=True, help="compress with xz")
     made = command("train", "pre-train by MLM", "data", "tokenizer", "out")
-    made.add_argument("--init", type=Path, help="a former export to start from (no optimiser state)")
-    made.add_argument("--resume", action="store_true", help="go on from the checkpoint in --out")
+    made.add_argument("--init", type=Path, help="an exported encoder to start from (no optimiser state)")
+    made.add_argument("--resume", action="store_true", help="continue from the checkpoint in --out")
     made.add_argument("--device", default=None)
     _add(made, Settings, tuple(f.name for f in fields(Settings)))
     _add(made, Shape, _SHAPE)
     made = command("export", "write a checkpoint as a stock BertModel folder", "checkpoint", "tokenizer", "out")
-    made = command("bundle", "a run's exports and records in few files below 16 MiB", "run", "out")
-    made = command("unbundle", "the pieces of a bundle back into a run folder", "pieces", "out")
-    made = command("check", "STS-B dev of an exported encoder", "model", "data-folder")
-    made.add_argument("--results", type=Path, help="folder whose results file gets the row (default: beside the model)")
+    made = command("check", "score an exported encoder on STS-B dev", "model", "data-folder")
+    made.add_argument(
+        "--results", type=Path, help="folder of the results file to append to (default: that of the model)"
+    )
     made.add_argument("--device", default=None)
-    made = command("throughput", "time the variants of a training step on random tokens")
-    made.add_argument("--data", type=Path, help="prepared parts instead of random tokens (shapes as in training)")
-    made.add_argument("--repeats", type=int, default=20)
-    made.add_argument("--profile", action="store_true")
-    made.add_argument("--device", default=None)
-    _add(made, Settings, ("tokens",))
-    _add(made, Shape, (*_SHAPE, "vocab"))
     return parser
 
 
 def main(argv: list[str] | None = None) -> int:
+    """Run a command.
+
+    Args:
+        argv: The command's words; by default those of this process.
+
+    Returns:
+        The exit code.
+    """
     args = _parser().parse_args(argv)
     if args.command == "tokenizer":
         from .tokenizer import train_tokenizer
@@ -84,16 +85,6 @@ def main(argv: list[str] | None = None) -> int:
 
         found = prepare(args.text, args.tokenizer, args.out, parts=args.parts, held_out=args.held_out, pack=args.pack)
         print(json.dumps(found, indent=1))
-    elif args.command == "bundle":
-        from .bundle import bundle
-
-        for path in bundle(args.run, args.out):
-            print(f"{path.stat().st_size:>12,} {path}")
-    elif args.command == "unbundle":
-        from .bundle import unbundle
-
-        for path in unbundle(args.pieces, args.out):
-            print(f"{path.stat().st_size:>12,} {path}")
     else:
         _with_torch(args)
     return 0
@@ -104,12 +95,12 @@ def _with_torch(args: argparse.Namespace) -> None:
 
     asked = getattr(args, "device", None)
     device = torch.device(asked or ("cuda" if torch.cuda.is_available() else "cpu"))
-    shape_options: dict[str, Any] = {name: getattr(args, name) for name in (*_SHAPE, "vocab") if hasattr(args, name)}
     if args.command == "train":
         from .tokenizer import load_tokenizer
         from .train import Run
 
-        shape = Shape(**{**shape_options, "vocab": load_tokenizer(args.tokenizer).get_vocab_size()})
+        shape_options: dict[str, Any] = {name: getattr(args, name) for name in _SHAPE}
+        shape = Shape(vocab=load_tokenizer(args.tokenizer).get_vocab_size(), **shape_options)
         settings = _settings(args)
         Run(args.data, args.tokenizer, args.out, settings, shape, device, init=args.init, resume=args.resume).train()
     elif args.command == "export":
@@ -124,18 +115,12 @@ def _with_torch(args: argparse.Namespace) -> None:
         if state.get("average"):
             model.load_state_dict(state["average"]["values"])
             print(f"{export(model, args.tokenizer, args.out / AVERAGE):,} bytes in {args.out / AVERAGE / 'encoder'}")
-    elif args.command == "check":
+    else:
         from .evaluate import check
         from .train import record
 
         found = check(args.model, args.data_folder, device)
         record(args.results or args.model.parent, {"kind": "sts-b dev", "model": args.model.name, **found})
-    else:
-        from .throughput import throughput
-
-        throughput(
-            Shape(**shape_options), _settings(args), device, steps=args.repeats, profile=args.profile, data=args.data
-        )
 
 
 if __name__ == "__main__":

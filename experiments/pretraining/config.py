@@ -1,4 +1,4 @@
-"""All settings of the room in two dataclasses; the command line offers the ones worth changing."""
+"""The encoder's shape and the training settings, which are also the options of the command line."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Shape:
-    """The encoder's shape, in words that map one to one onto a stock BERT configuration."""
+    """The encoder's shape; each field has its counterpart in a stock BERT configuration."""
 
     vocab: int = 16384
     layers: int = 12
@@ -22,25 +22,26 @@ class Shape:
 
 @dataclass(frozen=True)
 class Settings:
-    """The recipe. Lengths count [CLS] and [SEP]."""
+    """The training settings. Lengths include [CLS] and [SEP]."""
 
-    # A step is one flat row of this many tokens: about 65 k was the better batch for this width.
+    # A step is one packed row of this many tokens; about 65,000 worked best for this width.
     tokens: int = 65536
-    # Short inputs are what a sentence encoder meets later: half of the tokens come as sentences or short runs of them.
+    # A sentence encoder gets short inputs later, so half of the tokens come as sentences or short runs of them.
     short_share: float = 0.5
     short_max: int = 64
     short_min: int = 5
-    single_share: float = 0.5  # of the short inputs: exactly one sentence; the others run on up to a random length
+    single_share: float = 0.5  # of the short inputs: exactly one sentence; the others have a random length
     long_max: int = 128
-    full_share: float = 0.10  # of the long inputs: as long as the position table, so that all its rows are trained
+    full_share: float = (
+        0.10  # of the long inputs: as long as there are positions, so that all position embeddings are trained
+    )
     mask_rate: float = 0.20
-    # Experiments, all off: what one is worth, only a results file can say.
-    whole_words: bool = False  # hide all pieces of a word together
+    # Additions to plain masked language modelling, off by default.
     dropout: float = 0.0  # on the embeddings and on the outputs of attention and FFN
-    cls_own: float = 0.0  # weight of a loss in which [CLS] names hidden words of its own input
-    cls_next: float = 0.0  # weight of a loss in which [CLS] names words around its input in the document
-    cls_rows: int = 4096  # how many such words a step, for each of the two
-    average: int = 0  # steps over which a moving average of the weights reaches back; it is exported beside them
+    cls_own: float = 0.0  # weight of a loss in which [CLS] predicts masked words of its own input
+    cls_next: float = 0.0  # weight of a loss in which [CLS] predicts words around its input in the document
+    cls_rows: int = 4096  # such words a step, for each of the two losses
+    average: int = 0  # steps that a moving average of the weights spans; it is exported beside them; 0: none
     lr: float = 6e-4
     beta1: float = 0.9
     beta2: float = 0.98
@@ -48,9 +49,9 @@ class Settings:
     weight_decay: float = 0.01
     clip: float = 1.0
     warmup: int = 1000
-    decay: float = 0.5  # the share of the budget over which the rate falls to zero
+    decay: float = 0.5  # share of the budget over which the learning rate falls to zero
     minutes: float = 19.0
-    steps: int = 0  # a budget in steps instead of minutes when above 0
+    steps: int = 0  # if above 0, a budget in steps instead of minutes
     seed: int = 1
     attention: str = "varlen"
     compile: bool = True

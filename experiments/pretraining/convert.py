@@ -1,4 +1,4 @@
-"""Between our flat module and stock BERT folders."""
+"""Conversion between our packed model and stock BERT folders."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from .config import Shape
 from .model import MaskedLM
 from .tokenizer import PAD, TOKENIZER_FILES
 
-SIZE_LIMIT = 56_000_000  # what the project is willing to carry as its default encoder
+SIZE_LIMIT = 56_000_000  # of an encoder that is part of the package
 SHARD_LIMIT = 14_500_000
 HEAD_FILE = "mlm-head.safetensors"
 
-# Our name -> the stock name, both with ".weight" and ".bias" to come.
+# Our name -> the stock name, both without ".weight" and ".bias".
 _LAYER = {
     "out": "attention.output.dense",
     "norm1": "attention.output.LayerNorm",
@@ -44,7 +44,7 @@ _HEAD = {
 
 
 def stock_config(shape: Shape) -> dict[str, Any]:
-    """A BERT configuration. Whatever dropout pre-training had, 0.1 is what fine-tuning should find."""
+    """Return a BERT configuration, with dropout 0.1 for fine-tuning whatever pre-training used."""
     return {
         "architectures": ["BertModel"],
         "model_type": "bert",
@@ -67,9 +67,9 @@ def stock_config(shape: Shape) -> dict[str, Any]:
 
 
 def shape_of(config: dict[str, Any]) -> Shape:
-    """The shape a stock configuration describes."""
+    """Return the shape that a stock configuration describes."""
     if config.get("hidden_act", "gelu") != "gelu":
-        raise ValueError("only the exact GELU is supported")
+        raise ValueError("Only the exact GELU is supported.")
     return Shape(
         vocab=config["vocab_size"],
         layers=config["num_hidden_layers"],
@@ -84,7 +84,7 @@ def shape_of(config: dict[str, Any]) -> Shape:
 
 
 def to_stock(model: MaskedLM) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-    """Our weights under the stock names: those of ``BertModel`` without pooler, and those of the MLM head."""
+    """Return our weights under the stock names: those of ``BertModel`` without pooler, and those of the MLM head."""
     own = model.state_dict()
     encoder = {stock: own[name] for name, stock in _EMBEDDINGS.items()}
     for number in range(model.shape.layers):
@@ -99,7 +99,13 @@ def to_stock(model: MaskedLM) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
 
 
 def from_stock(model: MaskedLM, encoder: dict[str, Tensor], head: dict[str, Tensor] | None) -> None:
-    """Fill our module from stock weights (``bert.`` prefixes are accepted); without a head, its own start is kept."""
+    """Load stock weights into our model.
+
+    Args:
+        model: The model, which is changed.
+        encoder: Weights of a ``BertModel``, with or without the prefix ``bert.``.
+        head: Weights of the MLM head; None keeps the head's initialisation.
+    """
     encoder = {name.removeprefix("bert."): tensor for name, tensor in encoder.items()}
     own = dict(model.state_dict())
     own.update({name: encoder[stock] for name, stock in _EMBEDDINGS.items()})
@@ -116,7 +122,7 @@ def from_stock(model: MaskedLM, encoder: dict[str, Tensor], head: dict[str, Tens
 
 
 def _shards(tensors: dict[str, Tensor]) -> list[dict[str, Tensor]]:
-    """Group whole layers into files below the limit (a layer is never torn apart, which keeps the count minimal)."""
+    """Group whole layers into files below the size limit."""
     groups: dict[str, dict[str, Tensor]] = {}
     for name, tensor in tensors.items():
         key = name.split(".")[2] if name.startswith("encoder.") else "embeddings"
@@ -131,14 +137,23 @@ def _shards(tensors: dict[str, Tensor]) -> list[dict[str, Tensor]]:
 
 
 def export(model: MaskedLM, tokenizer: Path, out: Path) -> int:
-    """Write ``out/encoder`` (a stock BertModel folder, fp16) and ``out/head`` (to go on training); return the bytes.
+    """Write ``out/encoder`` (a stock BertModel folder, fp16) and ``out/head`` (to continue training).
 
-    Nothing is half-written: the folder is made aside and takes its place at the end.
+    Args:
+        model: The model.
+        tokenizer: The folder of its tokenizer, which is copied.
+        out: The target folder; its encoder is replaced only when the new one is complete.
+
+    Returns:
+        The size of the encoder in bytes.
+
+    Raises:
+        ValueError: The weights are not finite in fp16, or the encoder is too large for the package.
     """
     encoder, head = to_stock(model)
     half = {name: t.detach().to("cpu", torch.float16).contiguous().clone() for name, t in encoder.items()}
     if not all(bool(torch.isfinite(t).all()) for t in half.values()):
-        raise ValueError("weights that are not finite in fp16: nothing exported")
+        raise ValueError("The weights are not finite in fp16, so nothing is exported.")
     fresh = out / "encoder.partial"
     shutil.rmtree(fresh, ignore_errors=True)
     fresh.mkdir(parents=True)
@@ -147,7 +162,7 @@ def export(model: MaskedLM, tokenizer: Path, out: Path) -> int:
     for number, shard in enumerate(shards, start=1):
         name = f"model-{number:05d}-of-{len(shards):05d}.safetensors" if len(shards) > 1 else "model.safetensors"
         save_file(shard, fresh / name, metadata={"format": "pt"})
-        (fresh / name).chmod(0o644)  # the library writes for the owner alone
+        (fresh / name).chmod(0o644)  # safetensors writes files that only their owner can read
         where.update(dict.fromkeys(shard, name))
     if len(shards) > 1:
         index = {"metadata": {"total_size": sum(t.nbytes for t in half.values())}, "weight_map": where}
@@ -157,7 +172,7 @@ def export(model: MaskedLM, tokenizer: Path, out: Path) -> int:
         shutil.copyfile(tokenizer / name, fresh / name)
     size = sum(p.stat().st_size for p in fresh.iterdir())
     if size > SIZE_LIMIT:
-        raise ValueError(f"the exported folder holds {size:,} bytes, more than {SIZE_LIMIT:,}")
+        raise ValueError(f"The exported folder has {size:,} bytes, more than {SIZE_LIMIT:,}.")
     shutil.rmtree(out / "encoder", ignore_errors=True)
     fresh.rename(out / "encoder")
     (out / "head").mkdir(exist_ok=True)
@@ -166,7 +181,7 @@ def export(model: MaskedLM, tokenizer: Path, out: Path) -> int:
 
 
 def read_export(folder: Path) -> tuple[Shape, dict[str, Tensor], dict[str, Tensor] | None]:
-    """Shape, encoder weights and, where it lies beside the encoder, the head of a former export."""
+    """Read an export: its shape, its encoder's weights and, if it is there, its head."""
     encoder_folder = folder / "encoder" if (folder / "encoder").is_dir() else folder
     config = json.loads((encoder_folder / "config.json").read_text(encoding="utf-8"))
     encoder: dict[str, Tensor] = {}

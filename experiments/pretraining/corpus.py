@@ -1,4 +1,4 @@
-"""The prepared text on the device: one long row of tokens, and where sentences, lines and documents lie in it."""
+"""The prepared text on the device: one long row of tokens, with the boundaries of sentences, lines and documents."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .tokenizer import MASK
 
 
 class Corpus(NamedTuple):
-    """Token ids end to end, and for each sentence where it, its line and its document lie."""
+    """Token ids end to end, and for each sentence the position of it, of its line and of its document."""
 
     tokens: Tensor  # (N,) int16
     starts: Tensor  # (S + 1,) first token of each sentence, then N
@@ -25,17 +25,17 @@ class Corpus(NamedTuple):
 
 
 class Spans(NamedTuple):
-    """Stretches of the corpus: first token and length (without special tokens)."""
+    """Spans of the corpus: first token and length, without special tokens."""
 
     start: Tensor
     length: Tensor
 
 
 def corpus_of(tokens: np.ndarray, marks: np.ndarray, device: torch.device) -> Corpus:
-    """The arrays of one or more parts as tensors on ``device``."""
+    """Return the arrays of one or more parts as tensors on a device."""
     ends = np.cumsum((marks & LENGTH).astype(np.int64))
     if not len(marks) or ends[-1] != len(tokens):
-        raise ValueError("the sentence file does not belong to the token file")
+        raise ValueError("The sentence file does not belong to the token file.")
     starts = np.concatenate([[0], ends])
     lines = np.maximum.accumulate(np.where(marks & LINE, starts[:-1], 0))
     first = np.flatnonzero(marks & DOCUMENT)
@@ -47,25 +47,25 @@ def corpus_of(tokens: np.ndarray, marks: np.ndarray, device: torch.device) -> Co
 
 
 def load_corpus(folder: Path, device: torch.device, *, held_out: bool = False) -> Corpus:
-    """All training parts of a folder, or its held-out part."""
+    """Load all training parts of a folder, or its held-out part."""
     names = [HELD_OUT] if held_out else part_names(folder)
     files = [name + end for end in (TOKENS, SENTENCES) for name in names]
-    with ThreadPoolExecutor() as pool:  # unpacking releases the interpreter lock
+    with ThreadPoolExecutor() as pool:  # decompression releases the interpreter lock
         arrays = list(pool.map(lambda name: read_numbers(folder, name), files))
     count = len(names)
     return corpus_of(np.concatenate(arrays[:count]), np.concatenate(arrays[count:]), device)
 
 
 def topic_weights(corpus: Corpus, vocab: int, threshold: float = 1e-4) -> Tensor:
-    """How much each entry of the vocabulary says about a topic, (vocab,): min(1, sqrt(threshold / its frequency)).
+    """Return how much each token says about a topic, (vocab,): min(1, sqrt(threshold / its frequency in the corpus)).
 
-    The frequencies are those of the corpus itself. Entries up to [MASK] say nothing.
+    Special tokens, up to [MASK], get 0.
     """
-    # In slices: the whole corpus in 64-bit numbers would be gigabytes.
+    # In slices, because the whole corpus in 64-bit integers would take gigabytes.
     counts = torch.zeros(vocab, dtype=torch.long, device=corpus.tokens.device)
     for part in corpus.tokens.split(1 << 24):
         counts += torch.bincount(part.long(), minlength=vocab)
     frequency = counts / corpus.tokens.shape[0]
-    weights = (threshold / frequency).sqrt().clamp(max=1.0)  # never seen: infinite, hence 1
+    weights = (threshold / frequency).sqrt().clamp(max=1.0)  # a token that never occurs gets 1
     weights[: MASK + 1] = 0.0
     return weights

@@ -1,6 +1,6 @@
-"""Batches drawn, packed and masked on the device itself: the whole corpus is a few hundred megabytes there.
+"""Batches that are drawn, packed and masked on the device, where the whole corpus takes a few hundred megabytes.
 
-Nothing in here waits for the device: every shape is fixed beforehand and the random parts stay tensors.
+Nothing here synchronises with the device: all shapes are fixed in advance, and random choices stay tensors.
 """
 
 from __future__ import annotations
@@ -15,13 +15,14 @@ from .corpus import Corpus, Spans, topic_weights
 from .model import Batch, Packed, Signal
 from .tokenizer import CLS, MASK, SEP
 
-AROUND = 32  # how far from its span, in tokens, the text lies that [CLS] is to foresee (``cls_next``)
+AROUND = 32
+"""Largest distance, in tokens, of the words that [CLS] predicts around its span (``cls_next``)."""
 
 
 def pack(corpus: Corpus, spans: Spans, total: int) -> Packed:
-    """Lay spans end to end, each as [CLS] … [SEP], in a row of exactly ``total`` tokens.
+    """Pack spans end to end, each as [CLS] … [SEP], into a row of exactly ``total`` tokens.
 
-    The span that meets the end is cut to fit; those after it become empty sequences. The spans must fill the row.
+    The span at the end is truncated; those after it become empty sequences. The spans must fill the row.
     """
     ends = torch.cumsum(spans.length + 2, 0).clamp_(max=total)
     cu = torch.cat([ends.new_zeros(1), ends])
@@ -34,19 +35,19 @@ def pack(corpus: Corpus, spans: Spans, total: int) -> Packed:
     return Packed(ids, positions, cu.to(torch.int32), sequence)
 
 
-def mask(
-    ids: Tensor, count: int, vocab: int, generator: torch.Generator, continuation: Tensor | None = None
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Hide exactly ``count`` ordinary tokens: 80 % as [MASK], 10 % as a random token, 10 % as they are.
+def mask(ids: Tensor, count: int, vocab: int, generator: torch.Generator) -> tuple[Tensor, Tensor, Tensor]:
+    """Mask exactly ``count`` tokens: 80 % become [MASK], 10 % a random token, 10 % stay.
 
-    With ``continuation`` (which entries of the vocabulary go on a word) whole words are chosen; the one that meets the
-    count may be split. Returns the new ids, the places and the labels. Entries up to [MASK] are never chosen.
+    Args:
+        ids: Token ids; special tokens, up to [MASK], are never masked.
+        count: Tokens to mask.
+        vocab: Size of the vocabulary.
+        generator: Source of random numbers.
+
+    Returns:
+        The new ids, the masked positions and their labels.
     """
     score = torch.rand(ids.shape, device=ids.device, generator=generator)
-    if continuation is not None:
-        # [CLS] is no continuation, so that no word runs on from one sequence into the next.
-        word = torch.cumsum(~continuation[ids], 0) - 1
-        score = score[word.clamp_(min=0)]
     score = torch.where(ids > MASK, score, 2.0)
     places = torch.topk(score, count, largest=False, sorted=False).indices
     labels = ids[places]
@@ -57,39 +58,38 @@ def mask(
 
 
 class Batcher:
-    """Draws steps: a fixed number of short inputs, then long ones until the row is full."""
+    """Draw training steps: a fixed number of short inputs, then long ones until the row is full."""
 
-    def __init__(
-        self, corpus: Corpus, settings: Settings,
-        *, vocab: int, positions: int, seed: int, continuation: Tensor | None = None,
-    ) -> None:  # fmt: skip
-        if settings.whole_words and continuation is None:
-            raise ValueError("whole-word masking needs to know which pieces go on a word")
+    def __init__(self, corpus: Corpus, settings: Settings, *, vocab: int, positions: int, seed: int) -> None:
+        """Fix the number of sequences and of masked tokens of a step.
+
+        Raises:
+            ValueError: There is too little text.
+        """
         self.corpus, self.settings, self.vocab, self.positions = corpus, settings, vocab, positions
         self.device = corpus.tokens.device
-        self.continuation = continuation.to(self.device) if settings.whole_words and continuation is not None else None
         self.generator = torch.Generator(device=self.device)
         self.generator.manual_seed(seed)
         left = corpus.document_ends - corpus.starts[:-1]
         self._usable = torch.nonzero(left >= settings.short_min - 2).flatten()
         if corpus.tokens.shape[0] < positions or not len(self._usable):
-            raise ValueError("too little text to draw from")
+            raise ValueError("There is too little text to draw from.")
         # Mean lengths, measured once, turn the wanted shares into fixed numbers of sequences.
         short, long = (float(draw(20000).length.float().mean()) + 2 for draw in (self.draw_short, self.draw_long))
         total = settings.tokens
         self.shorts = round(total * settings.short_share / short)
         needed = total * (1 - settings.short_share) / long
         self.longs = math.ceil(1.25 * needed) + 4
-        # A quarter more than needed practically always fills the row; these full windows make it certain.
+        # A quarter more than needed nearly always fills the row; these windows of full length make it certain.
         self.spill = math.ceil(total / positions)
-        # A round number of sequences keeps the shapes, and with them what the compiler cached, across like corpora.
+        # A rounded number of sequences keeps the shapes, and the compiler's cache, across similar corpora.
         count = self.shorts + self.longs + self.spill
         self.spill += -count % 512 if count > 512 else 0
         self.sequences = count + (-count % 512 if count > 512 else 0)
         plain = total - 2 * (self.shorts + needed)
         self.masked = max(1, int(settings.mask_rate * plain))
         if self.masked > 256:
-            self.masked -= self.masked % 256  # for the same reason, and matrix kernels like it
+            self.masked -= self.masked % 256  # for the same reason, and because matrix kernels prefer it
         self.topic = topic_weights(corpus, vocab) if settings.cls_own or settings.cls_next else None
 
     def _uniform(self, high: int, count: int, low: int = 0) -> Tensor:
@@ -99,7 +99,7 @@ class Batcher:
         return torch.rand(count, device=self.device, generator=self.generator)
 
     def draw_short(self, count: int) -> Spans:
-        """Single sentences, or runs of whole sentences up to a random length; every sentence is equally likely."""
+        """Draw single sentences, or runs of whole sentences up to a random length; every sentence is equally likely."""
         settings, corpus = self.settings, self.corpus
         lowest, highest = settings.short_min - 2, settings.short_max - 2
         number = self._usable[self._uniform(len(self._usable), count)]
@@ -112,10 +112,10 @@ class Batcher:
         return Spans(start, end - start)
 
     def draw_long(self, count: int) -> Spans:
-        """Contiguous text from a line start, or from a sentence start deep inside a long line.
+        """Draw contiguous text from the start of a line, or from the start of a sentence deep inside a long line.
 
-        A random *token* chooses the place: choosing among lines would fill the batch with the text of short lines, and
-        starting at lines alone would never show what lies beyond the window in a long paragraph.
+        A random *token* decides: a random line would over-represent short lines, and starts of lines alone would never
+        reach the text beyond the window of a long paragraph.
         """
         settings, corpus = self.settings, self.corpus
         token = self._uniform(corpus.tokens.shape[0], count)
@@ -131,23 +131,23 @@ class Batcher:
         return Spans(start, torch.full_like(start, self.positions - 2))
 
     def draw_own(self, packed: Packed, places: Tensor, labels: Tensor) -> Signal:
-        """[CLS] rows with hidden words of their own sequence as labels."""
+        """Draw [CLS] rows with masked words of their own sequence as labels."""
         assert self.topic is not None
-        # The places come in no random order: a random choice has to be drawn.
+        # The order of the positions is not random, so a random choice has to be drawn.
         chosen = self._chance(places.shape[0]).argsort()[: self.settings.cls_rows]
         own = labels[chosen]
         rows = packed.cu[packed.sequence[places[chosen]]].long()
         return Signal("cls_own", self.settings.cls_own, rows, own, self.topic[own])
 
     def draw_next(self, packed: Packed, spans: Spans) -> Signal:
-        """[CLS] rows with words from the text after their span as labels; from before it where the document ends."""
+        """Draw [CLS] rows with words after their span as labels, or words before it where the document ends."""
         assert self.topic is not None
         corpus, count = self.corpus, self.settings.cls_rows
         lengths = packed.cu.diff()
-        # Empty sequences all lie at the end.
+        # Empty sequences are all at the end.
         number = self._below((lengths > 0).sum().expand(count))
         start = spans.start[number]
-        end = start + (lengths[number] - 2).clamp(min=0)  # of what is shown: the row may have cut the span
+        end = start + (lengths[number] - 2).clamp(min=0)  # the row may have truncated the span
         sentence = torch.searchsorted(corpus.starts, start, right=True) - 1
         after = (corpus.document_ends[sentence] - end).clamp(0, AROUND)
         before = (start - corpus.document_starts[sentence]).clamp(0, AROUND)
@@ -159,16 +159,16 @@ class Batcher:
         return Signal("cls_next", self.settings.cls_next, packed.cu[number].long(), labels, weights)
 
     def _below(self, limits: Tensor) -> Tensor:
-        """A random whole number from 0 up to each limit, which is not reached (0 where the limit is 0)."""
+        """Draw an integer from 0 up to, but not including, each limit (0 where the limit is 0)."""
         drawn = (self._chance(limits.shape[0]) * limits).long()
         return torch.minimum(drawn, limits - 1).clamp_(min=0)  # rounding may reach the limit
 
     def draw(self) -> Batch:
-        """One step: the packed row with tokens hidden, their places, their labels, and what [CLS] is asked."""
+        """Draw a step: the masked row, the masked positions and labels, and the labels of [CLS]."""
         kinds = [self.draw_short(self.shorts), self.draw_long(self.longs), self._draw_spill()]
         spans = Spans(torch.cat([k.start for k in kinds]), torch.cat([k.length for k in kinds]))
         packed = pack(self.corpus, spans, self.settings.tokens)
-        ids, places, labels = mask(packed.ids, self.masked, self.vocab, self.generator, self.continuation)
+        ids, places, labels = mask(packed.ids, self.masked, self.vocab, self.generator)
         signals: list[Signal] = []
         if self.settings.cls_own:
             signals.append(self.draw_own(packed, places, labels))
@@ -180,9 +180,19 @@ class Batcher:
 def held_out_batches(
     corpus: Corpus, length: int, *, vocab: int, limit: int, row: int = 65536, rate: float = 0.15, seed: int = 7
 ) -> list[Batch]:
-    """Fixed evaluation rows: sequences of exactly ``length`` tokens from line starts, spread evenly over the text.
+    """Make the evaluation batches: sequences of ``length`` tokens from starts of lines, spread evenly over the text.
 
-    The masks come from a seed of their own, so that every evaluation of every run asks the same questions.
+    Args:
+        corpus: The held-out text.
+        length: Tokens of a sequence.
+        vocab: Size of the vocabulary.
+        limit: Tokens in all, about.
+        row: Tokens of a batch.
+        rate: Share of masked tokens.
+        seed: Seed of the masks, so that all runs are evaluated on the same ones.
+
+    Returns:
+        The batches; none if no line is long enough.
     """
     content = length - 2
     at_line = corpus.starts[:-1] == corpus.line_starts
@@ -190,13 +200,13 @@ def held_out_batches(
     starts = corpus.starts[:-1][at_line & fits]
     if not len(starts):
         return []
-    # Overlapping windows add nothing: keep a line only when it begins a window after the last kept one.
+    # Windows must not overlap: a line is kept only if it starts after the last kept window.
     kept: list[int] = []
     for start in starts.tolist():
         if not kept or start >= kept[-1] + content:
             kept.append(start)
     kept = kept[:: max(1, math.ceil(len(kept) * length / limit))]
-    # Drawn on the CPU: the generators of two kinds of device give different numbers for one seed.
+    # Masks are drawn on the CPU, because generators of other devices give other numbers for the same seed.
     generator = torch.Generator().manual_seed(seed)
     host = Corpus(*(t.cpu() for t in corpus))
     batches: list[Batch] = []

@@ -1,4 +1,4 @@
-"""A first look at an exported encoder: STS-B *dev*. No test set is read here, ever."""
+"""Score an exported encoder on STS-B *dev*; no test set is read."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from torch import Tensor
 
 
 def read_pairs(path: Path) -> tuple[list[float], list[str], list[str]]:
-    """Rows of score, sentence, sentence, parted by tabs."""
+    """Read tab-separated rows of grade, sentence, sentence."""
     rows = [line.split("\t") for line in path.read_text(encoding="utf-8").split("\n") if line]
     return [float(r[0]) for r in rows], [r[1] for r in rows], [r[2] for r in rows]
 
 
 @torch.inference_mode()
 def embed(model_folder: Path, texts: list[str], device: torch.device, batch: int = 64) -> dict[str, Tensor]:
-    """[CLS], mean of the last layer, and mean of the embedding layer, for each text, in fp32."""
+    """Return [CLS], the mean of the last layer and the mean of the embedding layer for each text, in fp32."""
     from transformers import AutoTokenizer, BertModel
 
     tokenizer = AutoTokenizer.from_pretrained(str(model_folder))
     model = BertModel.from_pretrained(str(model_folder), add_pooling_layer=False, dtype=torch.float32).to(device).eval()
-    order = sorted(range(len(texts)), key=lambda i: len(texts[i]))  # like lengths together: little padding
+    order = sorted(range(len(texts)), key=lambda i: len(texts[i]))  # texts of similar length need little padding
     found: dict[str, list[Tensor]] = {"cls": [], "mean": [], "layer 0 mean": []}
     for begin in range(0, len(order), batch):
         chosen = [texts[i] for i in order[begin : begin + batch]]
@@ -38,7 +38,7 @@ def embed(model_folder: Path, texts: list[str], device: torch.device, batch: int
 
 
 def whitened(vectors: Tensor) -> Tensor:
-    """Centred, de-correlated and scaled to unit variance, fitted on the vectors themselves (text only, no scores)."""
+    """Return the vectors whitened by their own mean and covariance."""
     centred = vectors.double() - vectors.double().mean(0)
     values, directions = torch.linalg.eigh(centred.T @ centred / len(centred))
     white: Tensor = centred @ (directions / values.clamp_min(values.max() * 1e-6).sqrt())
@@ -46,7 +46,7 @@ def whitened(vectors: Tensor) -> Tensor:
 
 
 def spearman(a: np.ndarray, b: np.ndarray) -> float:
-    """Rank correlation with ties sharing their mean rank."""
+    """Return the rank correlation; ties share their mean rank."""
 
     def ranks(x: np.ndarray) -> np.ndarray:
         _, inverse, counts = np.unique(x, return_inverse=True, return_counts=True)
@@ -56,7 +56,7 @@ def spearman(a: np.ndarray, b: np.ndarray) -> float:
 
 
 def check(model_folder: Path, data: Path, device: torch.device) -> dict[str, float]:
-    """Spearman × 100 on STS-B dev for some untrained views of the encoder."""
+    """Return Spearman × 100 on STS-B dev for several poolings of the encoder."""
     gold, left, right = read_pairs(data / "sts" / "stsb" / "dev.tsv")
     views = embed(model_folder, left + right, device)
     for name in ("mean", "layer 0 mean"):

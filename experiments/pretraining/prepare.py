@@ -1,9 +1,9 @@
-"""Text to token files.
+"""Tokenise text into files.
 
-A part is two flat files of little-endian 16-bit numbers: ``NAME.tokens.u16`` holds the token ids without any special
-token, ``NAME.sentences.u16`` one number a sentence: its length in tokens, plus ``LINE`` where it begins a paragraph
-and plus ``DOCUMENT`` where it begins a document. Starts are the running sum of lengths, so nothing else is needed,
-and lengths compress far better than offsets. Files may be packed with xz; the reader takes either.
+A part is two flat files of little-endian 16-bit integers: ``NAME.tokens.u16`` holds the token ids without special tokens,
+``NAME.sentences.u16`` one number a sentence: its length in tokens, plus ``LINE`` if it starts a paragraph and ``DOCUMENT`` if it
+starts a document. Starts are the running sum of lengths, which compress far better than offsets. Files may be compressed
+with xz.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ HELD_OUT = "held-out"
 
 @dataclass
 class _Part:
-    """One part while it is being written; the files grow on disk, not in memory."""
+    """A part while it is written; the files grow on disk, not in memory."""
 
     folder: Path
     name: str
@@ -55,7 +55,7 @@ class _Part:
 
 
 def _batches(text: Path, size: int) -> Iterator[list[list[list[str]]]]:
-    """Documents as lists of paragraphs of sentences, in groups large enough to keep the tokenizer's threads busy."""
+    """Yield documents as lists of paragraphs of sentences, in groups large enough for the tokenizer's threads."""
     group: list[list[list[str]]] = []
     held = 0
     for paragraphs in documents(text):
@@ -69,14 +69,16 @@ def _batches(text: Path, size: int) -> Iterator[list[list[list[str]]]]:
 
 
 def encode_document(tokenizer_ids: list[list[int]], firsts: list[bool]) -> tuple[np.ndarray, np.ndarray]:
-    """Join the ids of a document's sentences and mark where lines and the document begin."""
+    """Join the ids of a document's sentences, and mark the starts of lines and of the document."""
     ids: list[int] = []
     marks: list[int] = []
     pending = DOCUMENT | LINE
     for sentence, first in zip(tokenizer_ids, firsts, strict=True):
         if first:
             pending |= LINE
-        for begin in range(0, len(sentence), LENGTH):  # longer than 16,383 tokens: never in prose, but never wrong
+        for begin in range(
+            0, len(sentence), LENGTH
+        ):  # more than 16,383 tokens do not occur in prose, but must not be an error
             piece = sentence[begin : begin + LENGTH]
             ids.extend(piece)
             marks.append(len(piece) | pending)
@@ -87,10 +89,25 @@ def encode_document(tokenizer_ids: list[list[int]], firsts: list[bool]) -> tuple
 def prepare(
     text: Path, tokenizer_folder: Path, out: Path, *, parts: int = 3, held_out: float = 0.003, pack: bool = True
 ) -> dict[str, Any]:
-    """Tokenise a folder of text into ``parts`` parts of equal size and a held-out one; return what was written."""
+    """Tokenise a folder of text into parts of equal size and a held-out one.
+
+    Args:
+        text: The folder of text.
+        tokenizer_folder: The tokenizer.
+        out: The target folder.
+        parts: The number of parts.
+        held_out: Share of documents that are held out.
+        pack: Whether to compress the files with xz.
+
+    Returns:
+        The numbers of tokens, sentences, documents and bytes of each part.
+
+    Raises:
+        ValueError: The vocabulary is too large, or no document is held out.
+    """
     tokenizer: Tokenizer = load_tokenizer(tokenizer_folder)
     if tokenizer.get_vocab_size() > 0xFFFF:
-        raise ValueError("the vocabulary does not fit 16 bits")
+        raise ValueError("The vocabulary does not fit into 16 bits.")
     out.mkdir(parents=True, exist_ok=True)
     written = [_Part(out, f"part-{i}") for i in range(parts)]
     apart = _Part(out, HELD_OUT)
@@ -106,8 +123,8 @@ def prepare(
             whole = [" ".join(paragraph) for paragraph in document]
             target = apart if fingerprint(whole) < held_out else min(written, key=lambda part: part.tokens)
             target.add(tokens, marks)
-    if not apart.documents:  # a small text may leave nothing to the hash, and training needs something to look at
-        raise ValueError("no document fell into the held-out part: raise --held-out or give more text")
+    if not apart.documents:  # a hash decides, which may choose none of few documents
+        raise ValueError("No document was held out: raise --held-out or give more text.")
     for part in [*written, apart]:
         part.close()
     names = [part.name + end for part in [*written, apart] for end in (TOKENS, SENTENCES)]
@@ -123,7 +140,7 @@ def prepare(
 
 
 def pack_file(path: Path) -> Path:
-    """Replace a file by its xz form. Two-byte alignment is told to the compressor: it is worth some per cent."""
+    """Replace a file by its xz form, compressed with two-byte alignment, which saves some per cent."""
     packed = path.with_name(path.name + ".xz")
     filters = [{"id": lzma.FILTER_LZMA2, "preset": 3, "lc": 3, "lp": 1, "pb": 1}]
     with path.open("rb") as source, lzma.open(packed, "wb", format=lzma.FORMAT_XZ, filters=filters) as sink:
@@ -138,15 +155,15 @@ def _size(folder: Path, name: str) -> int:
 
 
 def read_numbers(folder: Path, name: str) -> np.ndarray:
-    """A 16-bit file of a part, packed or plain."""
+    """Read a 16-bit file of a part, compressed or not."""
     plain, packed = folder / name, folder / (name + ".xz")
     raw = plain.read_bytes() if plain.exists() else lzma.decompress(packed.read_bytes())
     return np.frombuffer(raw, dtype="<u2")
 
 
 def part_names(folder: Path) -> list[str]:
-    """The training parts of a folder: whatever is there."""
+    """Return the names of the training parts in a folder."""
     names = {p.name.split(".")[0] for p in folder.glob("part-*" + TOKENS + "*")}
     if not names:
-        raise FileNotFoundError(f"no part-*{TOKENS}[.xz] in {folder}")
+        raise FileNotFoundError(f"There is no part-*{TOKENS}[.xz] in {folder}.")
     return sorted(names)

@@ -1,7 +1,6 @@
-"""Reading a folder of text: documents, paragraphs and sentences.
+"""Read documents, paragraphs and sentences from a folder of text.
 
-The format is the plainest there is: UTF-8, one paragraph a line, a blank line between documents, in files that end in
-``.txt`` or ``.txt.xz``.
+The files end in ``.txt`` or ``.txt.xz`` and are UTF-8, with one paragraph a line and a blank line between documents.
 """
 
 from __future__ import annotations
@@ -12,9 +11,9 @@ import zlib
 from collections.abc import Iterator
 from pathlib import Path
 
-# A sentence ends at . ! or ? (with closing quotes or brackets), white space, and what looks like a new beginning.
+# A sentence ends at . ! or ? (with closing quotes or brackets), white space, and what looks like a new sentence.
 _BOUNDARY = re.compile(r"""[.!?]+["')\]”’]*\s+(?=["'(\[“‘]?[A-Z0-9])""")
-# What stands before a full stop without ending a sentence; initials ("J. S. Bach") are caught by their length.
+# Abbreviations whose full stop ends no sentence; initials ("J. S. Bach") are recognised by their length.
 _ABBREVIATIONS = frozenset(
     """
     mr mrs ms dr prof st sr jr rev gen col sgt capt lt gov sen rep hon mt vs etc inc ltd co corp no vol fig
@@ -25,15 +24,15 @@ _ABBREVIATIONS = frozenset(
 
 
 def text_files(folder: Path) -> list[Path]:
-    """The text files of a folder in a fixed order."""
+    """Return the text files of a folder in a fixed order."""
     files = sorted(p for p in folder.iterdir() if p.name.endswith((".txt", ".txt.xz")))
     if not files:
-        raise FileNotFoundError(f"no .txt or .txt.xz file in {folder}")
+        raise FileNotFoundError(f"There is no .txt or .txt.xz file in {folder}.")
     return files
 
 
 def documents(folder: Path) -> Iterator[list[str]]:
-    """Each document of the folder as its list of paragraphs."""
+    """Yield each document of a folder as a list of paragraphs."""
     for path in text_files(folder):
         lines: list[str] = []
         with lzma.open(path, "rt", encoding="utf-8") if path.suffix == ".xz" else path.open(encoding="utf-8") as handle:
@@ -49,12 +48,12 @@ def documents(folder: Path) -> Iterator[list[str]]:
 
 
 def fingerprint(paragraphs: list[str]) -> float:
-    """A number in [0, 1) that depends on the document alone: a split must not change with the order of files."""
+    """Return a number in [0, 1) that depends on the document alone, so that a split does not depend on the order of files."""
     return zlib.crc32("\n".join(paragraphs).encode("utf-8")) / 2**32
 
 
 def sentences(paragraph: str) -> list[str]:
-    """Split a paragraph by a simple rule. Errs on the side of leaving two sentences together."""
+    """Split a paragraph by a simple rule, which rather leaves two sentences together than splits one."""
     out: list[str] = []
     start = 0
     for match in _BOUNDARY.finditer(paragraph):

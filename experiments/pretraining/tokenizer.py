@@ -1,4 +1,4 @@
-"""The vocabulary: lower-cased WordPiece, trained on the text itself."""
+"""Train and load a lower-cased WordPiece tokenizer."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers,
 
 from .text import documents, fingerprint
 
-SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")  # the ids are the places in this tuple
+SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")  # in the order of their ids
 PAD, UNK, CLS, SEP, MASK = range(5)
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json")
 
@@ -23,14 +23,25 @@ def _sample(folder: Path, share: float) -> Iterator[list[str]]:
 
 
 def train_tokenizer(text: Path, out: Path, *, vocab: int, share: float = 1.0, max_length: int = 256) -> Tokenizer:
-    """Train on a share of the documents and save so that ``AutoTokenizer`` loads the folder without a network."""
+    """Train a tokenizer, and save it so that ``AutoTokenizer`` loads the folder.
+
+    Args:
+        text: The folder of text.
+        out: The target folder.
+        vocab: Size of the vocabulary.
+        share: Share of the documents to train on.
+        max_length: The encoder's number of positions.
+
+    Returns:
+        The tokenizer.
+    """
     tokenizer = Tokenizer(models.WordPiece(unk_token="[UNK]"))
     tokenizer.normalizer = normalizers.BertNormalizer(
         clean_text=True, handle_chinese_chars=True, strip_accents=None, lowercase=True
     )
     tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     tokenizer.decoder = decoders.WordPiece(prefix="##")
-    # Every character counts twice (as itself and as a continuation): rare scripts must not eat an English vocabulary.
+    # Every character takes two entries, one as a continuation, so that rare scripts would displace English words.
     trainer = trainers.WordPieceTrainer(
         vocab_size=vocab, min_frequency=2, limit_alphabet=220, special_tokens=list(SPECIAL), show_progress=False
     )
@@ -60,19 +71,11 @@ def train_tokenizer(text: Path, out: Path, *, vocab: int, share: float = 1.0, ma
 
 
 def load_tokenizer(folder: Path) -> Tokenizer:
-    """The raw tokenizer (no padding, no truncation), with the special ids checked."""
+    """Load the tokenizer without padding and truncation, and check the special tokens' ids."""
     tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
     for place, token in enumerate(SPECIAL):
         if tokenizer.token_to_id(token) != place:
-            raise ValueError(f"{folder}: {token} is not entry {place}")
+            raise ValueError(f"The id of {token} in {folder} is not {place}.")
     tokenizer.no_padding()
     tokenizer.no_truncation()
     return tokenizer
-
-
-def continuations(tokenizer: Tokenizer, vocab: int) -> list[bool]:
-    """For each of ``vocab`` entries: does it go on a word (``##...``)?"""
-    marks = [False] * vocab
-    for piece, number in tokenizer.get_vocab().items():
-        marks[number] = piece.startswith("##") and len(piece) > 2  # a bare "##" is text
-    return marks

@@ -1,4 +1,4 @@
-"""The training loop: wall-clock budget, checkpoints, learning curve, held-out loss."""
+"""The training loop: time budget, checkpoints, learning curve, held-out loss."""
 
 from __future__ import annotations
 
@@ -21,7 +21,6 @@ from .convert import export, from_stock, read_export
 from .corpus import load_corpus
 from .data import Batcher, held_out_batches
 from .model import Batch, MaskedLM, try_compile
-from .tokenizer import continuations, load_tokenizer
 
 CHECKPOINT = "checkpoint.pt"
 RESULTS = "results.jsonl"
@@ -29,7 +28,7 @@ AVERAGE = "average"
 
 
 def record(out: Path, row: dict[str, Any], *, quiet: bool = False) -> None:
-    """Append a row to the results and print it."""
+    """Append a row to the results file, and print it."""
     out.mkdir(parents=True, exist_ok=True)
     with (out / RESULTS).open("a", encoding="utf-8") as handle:
         handle.write(json.dumps(row) + "\n")
@@ -38,19 +37,26 @@ def record(out: Path, row: dict[str, Any], *, quiet: bool = False) -> None:
 
 
 def device_name(device: torch.device) -> str:
-    """What a results file should say the run was made on."""
+    """Return the device's name for the results file."""
     return torch.cuda.get_device_name(device) if device.type == "cuda" else str(device)
 
 
 def rate_factor(step: int, spent: float, *, warmup: int, decay: float) -> float:
-    """The rate as a share of its peak: a linear rise over steps, flat, a linear fall over the spent budget (0 to 1)."""
+    """Return the learning rate as a share of its peak: a linear warm-up, constant, a linear decay.
+
+    Args:
+        step: The step.
+        spent: The share of the budget that is used up.
+        warmup: Steps of the warm-up.
+        decay: Share of the budget over which the rate falls to zero.
+    """
     rise = min(1.0, (step + 1) / warmup) if warmup else 1.0
     fall = min(1.0, max(0.0, 1.0 - spent) / decay) if decay else 1.0
     return min(rise, fall)
 
 
 def optimiser(model: nn.Module, settings: Settings, device: torch.device) -> torch.optim.AdamW:
-    """AdamW with weight decay on matrices alone (norms and biases are vectors)."""
+    """Return AdamW with weight decay on matrices only (norms and biases are vectors)."""
     matrices = [p for p in model.parameters() if p.ndim > 1]
     vectors = [p for p in model.parameters() if p.ndim <= 1]
     groups = [{"params": matrices, "weight_decay": settings.weight_decay}, {"params": vectors, "weight_decay": 0.0}]
@@ -59,7 +65,7 @@ def optimiser(model: nn.Module, settings: Settings, device: torch.device) -> tor
 
 
 def objective(losses: list[Tensor], batch: Batch) -> Tensor:
-    """What is minimised: the loss of masked language modelling, and a share of each signal's."""
+    """Return the loss that is minimised: the MLM loss plus the weighted losses of the signals."""
     total = losses[0]
     for asked, loss in zip(batch.signals, losses[1:], strict=True):
         total = total + asked.share * loss
@@ -67,7 +73,7 @@ def objective(losses: list[Tensor], batch: Batch) -> Tensor:
 
 
 def train_step(model: MaskedLM, optim: torch.optim.Optimizer, batch: Batch, lr: float, clip: float) -> Tensor:
-    """One update. The losses (masked language modelling, then each signal) stay apart, and on the device."""
+    """Make one update, and return the losses (MLM, then each signal) without synchronising with the device."""
     losses = model.losses(batch)
     objective(losses, batch).backward()
     nn.utils.clip_grad_norm_(model.parameters(), clip)
@@ -79,7 +85,7 @@ def train_step(model: MaskedLM, optim: torch.optim.Optimizer, batch: Batch, lr: 
 
 
 def make_ready(model: MaskedLM, batch: Batch, compile_parts: bool) -> None:
-    """Try the attention kernel, then the compiler, on one batch each; fall back rather than lose the run."""
+    """Try the attention kernel and the compiler on a batch, and fall back if one fails."""
 
     def probe() -> None:
         objective(model.losses(batch), batch).backward()
@@ -101,18 +107,30 @@ def make_ready(model: MaskedLM, batch: Batch, compile_parts: bool) -> None:
 
 @torch.no_grad()
 def held_out_loss(model: MaskedLM, batches: list[Batch]) -> float:
-    """Mean loss over the hidden tokens of fixed batches (eager: its shapes are its own)."""
+    """Return the mean loss over the masked tokens of fixed batches, computed eagerly because their shapes differ."""
     total = sum(float(model.loss(batch, eager=True)) * len(batch.labels) for batch in batches)
     return total / max(1, sum(len(batch.labels) for batch in batches))
 
 
 class Run:
-    """A training run with everything it has to keep."""
+    """A training run: model, optimiser, batches, budget and files."""
 
     def __init__(
         self, data: Path, tokenizer: Path, out: Path, settings: Settings, shape: Shape, device: torch.device,
         *, init: Path | None = None, resume: bool = False,
     ) -> None:  # fmt: skip
+        """Load or initialise everything, and record the start.
+
+        Args:
+            data: The folder of prepared parts.
+            tokenizer: The tokenizer's folder.
+            out: The run's folder.
+            settings: The training settings.
+            shape: The encoder's shape, unless ``init`` or the checkpoint has one.
+            device: The device.
+            init: An export to start from.
+            resume: Whether to continue from the checkpoint in ``out``.
+        """
         self.began = time.monotonic()
         self.tokenizer, self.out, self.settings, self.device = tokenizer, out, settings, device
         self.step, self.before, self.scale, self.stopping = 0, 0.0, 1.0, False
@@ -135,12 +153,9 @@ class Run:
         if state:
             self._load(state)
         corpus = load_corpus(data, device)
-        # A resumed run must not draw what it has seen: the seed moves with the step.
+        # A resumed run must not draw the batches that it has seen, so the seed depends on the step.
         seed = settings.seed * 1_000_003 + self.step
-        pieces = torch.tensor(continuations(load_tokenizer(tokenizer), shape.vocab)) if settings.whole_words else None
-        self.batcher = Batcher(
-            corpus, settings, vocab=shape.vocab, positions=shape.positions, seed=seed, continuation=pieces
-        )
+        self.batcher = Batcher(corpus, settings, vocab=shape.vocab, positions=shape.positions, seed=seed)
         apart = load_corpus(data, device, held_out=True)
         sizes = [n for n in (128, 32) if n <= shape.positions]
         self.apart = {n: held_out_batches(apart, n, vocab=shape.vocab, limit=260_000) for n in sizes}
@@ -158,16 +173,16 @@ class Run:
         record(self.out, {"step": self.step, "seconds": round(self.elapsed(), 1), **row})
 
     def elapsed(self) -> float:
-        """Seconds since the first start, loading and compiling included, time between runs left out."""
+        """Return the seconds of all stretches of the run, with loading and compiling."""
         return self.before + time.monotonic() - self.began
 
     def spent(self) -> float:
-        """The share of the budget that is used up."""
+        """Return the share of the budget that is used up."""
         settings = self.settings
         return self.step / settings.steps if settings.steps else self.elapsed() / (60 * settings.minutes)
 
     def save(self) -> None:
-        """Everything ``--resume`` needs, replaced in one stroke."""
+        """Write the checkpoint that ``--resume`` reads, atomically."""
         state = {
             "model": self.model.state_dict(), "optimiser": self.optim.state_dict(), "shape": asdict(self.model.shape),
             "step": self.step, "seconds": self.elapsed(), "scale": self.scale,
@@ -184,18 +199,19 @@ class Run:
         if self.average:
             if state.get("average"):
                 self.average.load(state["average"])
-            else:  # the run was begun without one: the average begins here
+            else:  # the checkpoint was written without one
                 self.average = Average(self.model, self.average.horizon)
 
     def evaluate(self, **note: str) -> dict[str, float]:
+        """Record and return the held-out losses."""
         values = {f"loss_{n}": round(held_out_loss(self.model, b), 4) for n, b in self.apart.items() if b}
         self._record({"kind": "held-out", **note, **values})
         return values
 
     def _recover(self) -> None:
-        """After a loss that is not finite: back to the checkpoint, with half the rate. Time goes on."""
+        """After a loss that is not finite, return to the checkpoint with half the learning rate."""
         if not (self.out / CHECKPOINT).exists() or self.scale < 0.2:
-            raise FloatingPointError("the loss is not finite and there is no checkpoint to go back to: lower --lr")
+            raise FloatingPointError("The loss is not finite, and there is no checkpoint to return to: lower --lr.")
         spent = self.elapsed()
         self._load(torch.load(self.out / CHECKPOINT, map_location="cpu", weights_only=True))
         self.before = spent - (time.monotonic() - self.began)
@@ -206,7 +222,7 @@ class Run:
         self.stopping = True
 
     def train(self) -> dict[str, float]:
-        """Train until the budget is spent or a signal comes, then save, evaluate and export."""
+        """Train until the budget is spent or a signal arrives, then save, evaluate and export; return the held-out losses."""
         settings = self.settings
         former = {s: signal.signal(s, self._stop) for s in (signal.SIGTERM, signal.SIGINT)}
         try:
@@ -228,7 +244,7 @@ class Run:
                 self.average.after_step(self.model, self.step)
             if self.step % settings.log_every:
                 continue
-            means = (running / (self.step - logged[0])).tolist()  # the one wait for the device
+            means = (running / (self.step - logged[0])).tolist()  # the only synchronisation with the device
             now = self.elapsed()
             running.zero_()
             speed = (self.step - logged[0]) * settings.tokens / (now - logged[1])
@@ -249,7 +265,7 @@ class Run:
             logged = (self.step, self.elapsed())
         values = self.evaluate()
         if not all(math.isfinite(v) for v in values.values()):
-            raise FloatingPointError("the weights went bad after the last checkpoint: resume from it")
+            raise FloatingPointError("The weights diverged after the last checkpoint: resume from it.")
         size = export(self.model, self.tokenizer, self.out)
         self._finish_average()
         self._record({"kind": "end", "tokens": self.step * settings.tokens, "bytes": size, "stopped": self.stopping})
@@ -260,9 +276,7 @@ class Run:
         """Evaluate and export the averaged weights beside the last ones."""
         folder = self.out / AVERAGE
         if not self.average:
-            shutil.rmtree(
-                folder, ignore_errors=True
-            )  # of an earlier stretch of the run: it would be taken for this one's
+            shutil.rmtree(folder, ignore_errors=True)  # an average of an earlier stretch does not fit the new weights
             return
         with self.average.applied(self.model):
             self.evaluate(weights="average")

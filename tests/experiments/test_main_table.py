@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from experiments.main_table import launch, page, prepare, rates, rows, run
+from experiments.main_table import launch, page, prepare, rates, rows
 from selfguide.comparison import grammar
 from selfguide.comparison.specs import parse_specs
 from selfguide.methods import registry
@@ -85,7 +85,7 @@ class TestPage:
         assert "**67.50** ± 0.71" in text
 
     def test_bars_say_what_was_reached(self, folder: Path) -> None:
-        found = {bar.words: bar.passed for bar in page.bars(page.read_results([folder]))}
+        found = {name: passed for name, (_, passed) in page.bars(page.read_results([folder])).items()}
         assert found == {
             "`whitening` at least `mean` + 3": True,
             "`flow` within 2 of `whitening`, or better": False,
@@ -97,7 +97,7 @@ class TestPage:
         }
 
     def test_orders_are_compared_over_the_rows_that_both_have(self, folder: Path) -> None:
-        text = "\n".join(page.published_section(page.read_results([folder]), page.read_published()))
+        text = page.published_section(page.read_results([folder]), page.read_published())
         # By hand: the ranks of our averages (2, 4, 5, 3 …) and of the published ones, eight rows.
         ours = ["cls", "ct", "mean", "flow", "whitening", "consert", "mirror", "sg-opt", "simcse"]
         theirs = ["cls", "mean", "whitening", "flow", "ct", "consert", "sg-opt", "mirror", "simcse"]
@@ -166,12 +166,6 @@ class TestRows:
         assert parse_specs(",".join(rates.grid_specs()))
         only = ("mean", "simcse")
         parse_specs(",".join(only), rows.settings_for(only, settings))
-        found = {row.label: row for row in run.estimates(rows.ROWS, settings, 44237)}
-        assert found["mean"].cells == 1
-        assert found["mean"].steps == 0
-        assert found["simcse"].cells == 8
-        assert found["simcse"].steps == 242
-        assert found["consert-sup-unsup"].steps > found["consert"].steps
 
 
 class TestRates:

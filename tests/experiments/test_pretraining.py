@@ -1,32 +1,28 @@
-"""The pre-training room at a tiny shape on the CPU: text to tokens to a trained, exported, stock encoder."""
+"""Pre-training at a tiny shape on the CPU: from text to tokens to a trained, exported, stock encoder."""
 
 from __future__ import annotations
 
 import json
 import random
-import sys
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
+import transformers
 
-torch = pytest.importorskip("torch")
-transformers = pytest.importorskip("transformers")
-sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # the room is not in the installed package
-
-from experiments.pretraining.__main__ import main  # noqa: E402
-from experiments.pretraining.config import Settings, Shape  # noqa: E402
-from experiments.pretraining.convert import from_stock, read_export, stock_config, to_stock  # noqa: E402
-from experiments.pretraining.corpus import Spans, corpus_of, load_corpus  # noqa: E402
-from experiments.pretraining.data import Batcher, held_out_batches, mask, pack  # noqa: E402
-from experiments.pretraining.evaluate import check, spearman, whitened  # noqa: E402
-from experiments.pretraining.model import MaskedLM, Packed  # noqa: E402
-from experiments.pretraining.prepare import DOCUMENT, LENGTH, LINE, part_names, read_numbers  # noqa: E402
-from experiments.pretraining.text import documents, sentences  # noqa: E402
-from experiments.pretraining.throughput import random_corpus, throughput  # noqa: E402
-from experiments.pretraining.tokenizer import CLS, MASK, SEP, load_tokenizer  # noqa: E402
-from experiments.pretraining.train import RESULTS, Run, rate_factor  # noqa: E402
+from experiments.pretraining.__main__ import main
+from experiments.pretraining.config import Settings, Shape
+from experiments.pretraining.convert import from_stock, read_export, stock_config, to_stock
+from experiments.pretraining.corpus import Corpus, Spans, corpus_of, load_corpus
+from experiments.pretraining.data import Batcher, held_out_batches, mask, pack
+from experiments.pretraining.evaluate import check, spearman, whitened
+from experiments.pretraining.model import MaskedLM, Packed
+from experiments.pretraining.prepare import DOCUMENT, LENGTH, LINE, part_names, read_numbers
+from experiments.pretraining.text import documents, sentences
+from experiments.pretraining.tokenizer import CLS, MASK, SEP, load_tokenizer
+from experiments.pretraining.train import RESULTS, Run, rate_factor
 
 CPU = torch.device("cpu")
 TINY = Shape(vocab=300, layers=2, width=32, heads=2, ffn=64, positions=48)
@@ -145,11 +141,9 @@ def test_packing_lays_out_whole_sequences() -> None:
     assert packed.sequence.tolist() == [0] * 5 + [1] * 6 + [2] * 4
 
 
-def test_drawn_steps_have_the_promised_form() -> None:
-    shape = replace(TINY, vocab=16384)
-    corpus = random_corpus(shape, CPU, sentences=3000)
+def test_drawn_steps_have_the_promised_form(corpus: Corpus) -> None:
     settings = Settings(tokens=4096, short_max=24, long_max=32)
-    batcher = Batcher(corpus, settings, vocab=shape.vocab, positions=shape.positions, seed=1)
+    batcher = Batcher(corpus, settings, vocab=TINY.vocab, positions=TINY.positions, seed=1)
     short = batcher.draw_short(5000)
     assert int(short.length.min()) >= settings.short_min - 2
     assert int(short.length.max()) <= settings.short_max - 2
@@ -160,7 +154,7 @@ def test_drawn_steps_have_the_promised_form() -> None:
     assert all(w or bool(c) for w, c in zip(whole, cut, strict=True))  # a sentence end, unless too long
     long = batcher.draw_long(5000)
     assert all(s in boundaries for s in long.start.tolist())
-    assert int(long.length.max()) == shape.positions - 2
+    assert int(long.length.max()) == TINY.positions - 2
     longs = []
     for _ in range(20):
         packed, places, labels, signals = batcher.draw()
@@ -168,7 +162,7 @@ def test_drawn_steps_have_the_promised_form() -> None:
         lengths = packed.cu.diff()
         assert packed.cu.shape == (batcher.sequences + 1,)
         assert int(packed.cu[-1]) == settings.tokens
-        assert int(lengths.max()) <= shape.positions
+        assert int(lengths.max()) <= TINY.positions
         assert places.shape == labels.shape == (batcher.masked,)
         assert bool((packed.ids[packed.cu[:-1][lengths > 0].long()] == CLS).all())
         assert bool((packed.ids[packed.cu[1:][lengths > 1].long() - 1] == SEP).all())
@@ -278,13 +272,3 @@ def test_check_reads_dev_alone(room: Path, tmp_path: Path) -> None:
     assert spearman(np.array([1.0, 2.0, 2.0, 4.0]), np.array([1.0, 3.0, 3.0, 9.0])) == pytest.approx(1.0)
     vectors = whitened(torch.randn(200, 5) @ torch.randn(5, 5))
     torch.testing.assert_close(vectors.T @ vectors / 200, torch.eye(5), atol=1e-4, rtol=1e-4)
-
-
-def test_throughput_survives_failing_variants(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(torch, "compile", lambda f, **_: f)  # the compiler is not what is tested here
-    throughput(replace(TINY, vocab=500), replace(QUICK, tokens=512), CPU, steps=4)
-    text = capsys.readouterr().out.split("--- throughput ---")[1]
-    assert text.count("FAILED") == 2  # varlen needs a GPU
-    assert text.count("tokens_per_second") == 2

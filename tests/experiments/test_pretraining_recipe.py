@@ -1,39 +1,34 @@
-"""The experiments of the pre-training recipe, each against a naive version of itself."""
+"""The additions to masked language modelling in pre-training, each against a naive version of itself."""
 
 from __future__ import annotations
 
 import json
 import random
-import sys
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
-torch = pytest.importorskip("torch")
-sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # the room is not in the installed package
-
-from experiments.pretraining import bundle as bundles  # noqa: E402
-from experiments.pretraining.__main__ import main  # noqa: E402
-from experiments.pretraining.average import EVERY, Average  # noqa: E402
-from experiments.pretraining.config import Settings, Shape  # noqa: E402
-from experiments.pretraining.convert import from_stock, read_export  # noqa: E402
-from experiments.pretraining.corpus import Corpus, Spans, corpus_of, topic_weights  # noqa: E402
-from experiments.pretraining.data import AROUND, Batcher, mask, pack  # noqa: E402
-from experiments.pretraining.model import MaskedLM  # noqa: E402
-from experiments.pretraining.prepare import DOCUMENT, LINE  # noqa: E402
-from experiments.pretraining.throughput import random_corpus  # noqa: E402
-from experiments.pretraining.tokenizer import CLS, MASK, SEP, continuations, load_tokenizer  # noqa: E402
-from experiments.pretraining.train import RESULTS, Run, held_out_loss, objective, train_step  # noqa: E402
+from experiments.pretraining.__main__ import main
+from experiments.pretraining.average import EVERY, Average
+from experiments.pretraining.config import Settings, Shape
+from experiments.pretraining.convert import from_stock, read_export
+from experiments.pretraining.corpus import Corpus, Spans, corpus_of, topic_weights
+from experiments.pretraining.data import AROUND, Batcher, pack
+from experiments.pretraining.model import MaskedLM
+from experiments.pretraining.prepare import DOCUMENT, LINE
+from experiments.pretraining.tokenizer import CLS, MASK, load_tokenizer
+from experiments.pretraining.train import RESULTS, Run, held_out_loss, objective, train_step
 
 CPU = torch.device("cpu")
 TINY = Shape(vocab=300, layers=2, width=32, heads=2, ffn=64, positions=48)
 STEP = Settings(tokens=2048, short_max=16, long_max=32, attention="sdpa", compile=False)
-ALL_ON = {"whole_words": True, "dropout": 0.1, "cls_own": 0.2, "cls_next": 0.3, "cls_rows": 64, "average": 20}
+ALL_ON = {"dropout": 0.1, "cls_own": 0.2, "cls_next": 0.3, "cls_rows": 64, "average": 20}
 FLAGS = (
     "--layers 2 --width 32 --heads 2 --ffn 64 --positions 48 --tokens 768 --short-max 16 --long-max 32 --no-compile "
-    "--attention sdpa --log-every 5 --device cpu --whole-words --dropout 0.1 --cls-own 0.2 --cls-next 0.3 "
+    "--attention sdpa --log-every 5 --device cpu --dropout 0.1 --cls-own 0.2 --cls-next 0.3 "
     "--cls-rows 64 --average 20"
 ).split()
 
@@ -74,44 +69,8 @@ def rows_of(path: Path) -> list[dict[str, object]]:
     return [json.loads(line) for line in (path / RESULTS).read_text(encoding="utf-8").splitlines()]
 
 
-def test_whole_words_are_hidden_together() -> None:
-    generator = torch.Generator().manual_seed(0)
-    corpus = random_corpus(TINY, CPU, sentences=500)
-    continuation = torch.zeros(TINY.vocab, dtype=torch.bool)
-    continuation[150:] = True
-    packed = pack(corpus, Spans(torch.arange(0, 4000, 40), torch.full((100,), 38)), 4000)
-    for count in (1, 77, 600):
-        hidden, places, labels = mask(packed.ids, count, TINY.vocab, generator, continuation)
-        assert places.unique().numel() == count
-        assert torch.equal(labels, packed.ids[places])
-        chosen = torch.zeros(4000, dtype=torch.bool)
-        chosen[places] = True
-        assert torch.equal(hidden[~chosen], packed.ids[~chosen])
-        words: list[list[bool]] = []
-        for place, token in enumerate(packed.ids.tolist()):
-            if token in (CLS, SEP):
-                words.append([])  # a word that the start of a span cut goes on after [CLS]
-            elif continuation[token]:
-                words[-1].append(bool(chosen[place]))
-            else:
-                words.append([bool(chosen[place])])
-        assert sum(any(w) and not all(w) for w in words) <= 1
-        assert not bool(chosen[(packed.ids == CLS) | (packed.ids == SEP)].any())
-
-
-def test_continuations_come_from_the_tokenizer(room: Path) -> None:
-    tokenizer = load_tokenizer(room / "tokenizer")
-    marks = continuations(tokenizer, 250)  # an encoder may have more entries than its tokenizer
-    assert len(marks) == 250
-    assert not any(marks[: MASK + 1])
-    assert all(marks[n] == tokenizer.id_to_token(n).startswith("##") for n in range(tokenizer.get_vocab_size()))
-    assert any(marks)
-    with pytest.raises(ValueError, match="pieces"):
-        Batcher(random_corpus(TINY, CPU, 500), replace(STEP, whole_words=True), vocab=300, positions=48, seed=1)
-
-
-def test_dropout_acts_in_training_alone() -> None:
-    batcher = Batcher(random_corpus(TINY, CPU, sentences=500), STEP, vocab=TINY.vocab, positions=48, seed=1)
+def test_dropout_acts_in_training_alone(corpus: Corpus) -> None:
+    batcher = Batcher(corpus, STEP, vocab=TINY.vocab, positions=48, seed=1)
     batch = batcher.draw()
     torch.manual_seed(0)
     plain = MaskedLM(TINY)
@@ -186,9 +145,9 @@ def test_frequent_and_special_words_count_less() -> None:
     assert weights[[12, 13]].tolist() == pytest.approx([1.0, 1.0], abs=1e-3)
 
 
-def test_the_objective_is_a_weighted_sum() -> None:
+def test_the_objective_is_a_weighted_sum(corpus: Corpus) -> None:
     settings = replace(STEP, cls_own=0.5, cls_next=2.0, cls_rows=50)
-    batcher = Batcher(random_corpus(TINY, CPU, 500), settings, vocab=TINY.vocab, positions=48, seed=1)
+    batcher = Batcher(corpus, settings, vocab=TINY.vocab, positions=48, seed=1)
     model = MaskedLM(TINY)
     batch = batcher.draw()
     with torch.no_grad():
@@ -206,8 +165,8 @@ def test_the_objective_is_a_weighted_sum() -> None:
     assert float(model.losses(batch._replace(signals=(nothing,)))[1].detach()) == 0.0
 
 
-def test_average_equals_a_naive_loop() -> None:
-    batcher = Batcher(random_corpus(TINY, CPU, 500), STEP, vocab=TINY.vocab, positions=48, seed=1)
+def test_average_equals_a_naive_loop(corpus: Corpus) -> None:
+    batcher = Batcher(corpus, STEP, vocab=TINY.vocab, positions=48, seed=1)
     model = MaskedLM(TINY)
     optim = torch.optim.SGD(model.parameters(), lr=0.1)
     average = Average(model, horizon=40)
@@ -278,33 +237,3 @@ def test_command_line_with_everything_on_then_flat_from_its_average(room: Path, 
     rates = {r["lr"] for r in rows_of(second) if r["kind"] == "curve"}
     assert rates == {0.0005}
     assert {f for f in rows_of(first)[0]["settings"].items() if f[0] in ALL_ON} == set(ALL_ON.items())  # type: ignore[attr-defined]
-
-
-def test_bundle_and_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    run, rng = tmp_path / "run", random.Random(1)
-    names = ["encoder/a.safetensors", "encoder/b.json", "head/h", "average/encoder/a", "average/head/h"]
-    for name in [*names, "results.jsonl", "train.log", "checkpoint.pt"]:
-        (run / name).parent.mkdir(parents=True, exist_ok=True)
-        (run / name).write_bytes(rng.randbytes(rng.randint(500, 5000)))
-    monkeypatch.setattr(bundles, "PIECE", 10_000)
-    pieces = tmp_path / "pieces"
-    assert main(["bundle", "--run", str(run), "--out", str(pieces)]) == 0
-    made = sorted(pieces.iterdir())
-    assert 1 < len(made) <= 8
-    assert max(p.stat().st_size for p in made) <= 10_000
-    assert main(["unbundle", "--pieces", str(pieces), "--out", str(tmp_path / "back")]) == 0
-    found = {str(p.relative_to(tmp_path / "back")) for p in (tmp_path / "back").rglob("*") if p.is_file()}
-    assert found == {*names, "results.jsonl", "train.log"}
-    assert all((run / name).read_bytes() == (tmp_path / "back" / name).read_bytes() for name in found)
-    made[-1].unlink()
-    with pytest.raises(ValueError, match="last piece"):
-        bundles.unbundle(pieces, tmp_path / "worse")
-    made[0].unlink()
-    with pytest.raises(FileNotFoundError, match="gaps"):
-        bundles.unbundle(pieces, tmp_path / "worse")
-
-
-def test_two_full_exports_fit_a_bundle() -> None:
-    full = 2 * (56_000_000 + 400_000) + 2_000_000  # two encoders at their limit, two heads, the records
-    assert full <= bundles.PIECES * bundles.PIECE
-    assert bundles.PIECE < 16 * 2**20
