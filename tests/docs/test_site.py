@@ -132,3 +132,19 @@ def test_options_in_the_pages_exist() -> None:
         spans += re.findall(r"^selfguide .*?(?=\s#|$)", code, re.MULTILINE)
         unknown = {flag for span in spans for flag in re.findall(r"(?<![\w-])--[a-z][\w-]*", span)} - known
         assert not unknown, (page, unknown)
+
+
+def test_source_files_named_in_the_pages_exist() -> None:
+    for page in (ROOT / "docs").rglob("*.md"):
+        spans = re.findall(r"`((?:[\w-]+/)+[\w.]+\.py)`", page.read_text(encoding="utf-8"))
+        places = (ROOT, ROOT / "src", ROOT / "src" / "selfguide")
+        missing = {span for span in spans if not any((place / span).is_file() for place in places)}
+        assert not {span for span in missing if not span.startswith("benchmarks/")}, page  # of the history
+
+
+def test_modules_named_in_the_pages_exist() -> None:
+    for page in [*(ROOT / "docs").rglob("*.md"), ROOT / "README.md"]:
+        text = page.read_text(encoding="utf-8")
+        for name in re.findall(r"python -m (experiments[\w.]*)", text):
+            place = ROOT / name.replace(".", "/")
+            assert place.with_suffix(".py").is_file() or (place / "__main__.py").is_file(), (page, name)
