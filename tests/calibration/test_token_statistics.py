@@ -22,7 +22,7 @@ TEXT = toy_sentences(40)
 
 @pytest.mark.parametrize(("family", "layer"), [*((family, 0) for family in FAMILIES), ("bert", 2), ("roberta", -1)])
 def test_tokens_are_those_of_the_layer(tiny: Callable[[str], Path], family: str, layer: int) -> None:
-    """Also where layer 0 is read off the embeddings without running the layers above."""
+    """Also where layer 0 is computed without the layers above."""
     encoder = load_encoder(tiny(family), device="cpu")
     vocabulary = Vocabulary.of_encoder(encoder)
     rows, numbers = [], []
@@ -40,13 +40,14 @@ def test_tokens_are_those_of_the_layer(tiny: Callable[[str], Path], family: str,
     np.testing.assert_allclose(found.moments.mean, np.mean(rows, axis=0), atol=1e-5)
     np.testing.assert_allclose(found.moments.covariance, np.cov(np.array(rows).T, bias=True), atol=1e-5)
     draw = np.random.default_rng(0)
-    spread = LinearMap(draw.normal(size=(5, len(rows[0]))), draw.normal(size=5))
-    lengths = means.lengths(spread)
+    whitening = LinearMap(draw.normal(size=(5, len(rows[0]))), draw.normal(size=5))
+    lengths = means.lengths(whitening)
     assert len(lengths) == len(vocabulary.tokens)
     expected = {
         token: np.linalg.norm(
-            spread.weight @ np.mean([row for row, other in zip(rows, numbers, strict=True) if other == token], axis=0)
-            + spread.bias
+            whitening.weight
+            @ np.mean([row for row, other in zip(rows, numbers, strict=True) if other == token], axis=0)
+            + whitening.bias
         )
         for token in set(numbers)
     }
@@ -59,21 +60,21 @@ def test_tokens_are_those_of_the_layer(tiny: Callable[[str], Path], family: str,
 def test_token_means_grow_by_batches_and_have_a_length_without_tokens() -> None:
     draw = np.random.default_rng(1)
     ids, vectors = draw.integers(0, 20, 300), draw.normal(size=(300, 4))
-    whole, parted = TokenMeans(30, 4), TokenMeans(30, 4)
+    whole, chunked = TokenMeans(30, 4), TokenMeans(30, 4)
     whole.add(ids, vectors)
     for start in range(0, 300, 37):
-        parted.add(ids[start : start + 37], vectors[start : start + 37])
-    parted.add(ids[:0], vectors[:0])
-    spread = LinearMap(np.eye(4), np.zeros(4))
-    np.testing.assert_allclose(parted.lengths(spread), whole.lengths(spread))
-    np.testing.assert_array_equal(TokenMeans(30, 4).lengths(spread), np.ones(30))
+        chunked.add(ids[start : start + 37], vectors[start : start + 37])
+    chunked.add(ids[:0], vectors[:0])
+    whitening = LinearMap(np.eye(4), np.zeros(4))
+    np.testing.assert_allclose(chunked.lengths(whitening), whole.lengths(whitening))
+    np.testing.assert_array_equal(TokenMeans(30, 4).lengths(whitening), np.ones(30))
     same = TokenMeans(3, 4)
     same.add(np.array([1, 1]), np.ones((2, 4)))
     assert (same.lengths(LinearMap(np.eye(4), -np.ones(4))) > 0).all()
 
 
 @pytest.mark.parametrize(
-    ("tokens", "going_on"),
+    ("tokens", "continuing"),
     [
         (["[CLS]", "play", "##ing", "##s", "##", "#"], [2, 3]),
         (["<s>", "▁play", "ing", "▁", "▁the"], [0, 2, 3]),
@@ -81,6 +82,6 @@ def test_token_means_grow_by_batches_and_have_a_length_without_tokens() -> None:
         (["play", "ing"], []),
     ],
 )
-def test_pieces_that_go_on_with_a_word(tokens: list[str], going_on: list[int]) -> None:
+def test_pieces_that_continue_a_word(tokens: list[str], continuing: list[int]) -> None:
     vocabulary = Vocabulary(tokens, frozenset(), lambda texts: [[0] for _ in texts])
-    assert np.flatnonzero(continues_a_word(vocabulary)).tolist() == going_on
+    assert np.flatnonzero(continues_a_word(vocabulary)).tolist() == continuing

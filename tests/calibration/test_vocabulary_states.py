@@ -1,4 +1,4 @@
-"""Layer 0 of a whole vocabulary, as a prior for small texts: against one token at a time, and what it does to a small text."""
+"""Layer 0 of a whole vocabulary as a prior for small texts: compared with one token at a time, and its effect on a small text."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def _toy_table(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def _one_by_one(encoder: SentenceTransformer) -> dict[int, NDArray[np.float64]]:
-    """Of each plain token its layer 0 at four places of a sentence of sixteen, read in a sentence of its own each time."""
+    """Layer 0 of each token at four positions of a sentence of sixteen, computed one by one."""
     vocabulary, model, names = Vocabulary.of_encoder(encoder), backbone(encoder).eval(), input_names(encoder)
     framed = encoder.preprocess(["a"])["input_ids"][0].tolist()
     before = next(place for place, token in enumerate(framed) if token not in vocabulary.special)
@@ -58,17 +58,17 @@ def test_lengths_are_those_of_one_token_at_a_time(tiny: Callable[[str], Path], f
     vocabulary = Vocabulary.of_encoder(encoder)
     width = int(backbone(encoder).config.hidden_size)
     draw = np.random.default_rng(1)
-    spread = LinearMap(draw.normal(size=(width - 1, width)), draw.normal(size=width - 1))
-    found = VocabularyStates(encoder, vocabulary).lengths(spread)
+    whitening = LinearMap(draw.normal(size=(width - 1, width)), draw.normal(size=width - 1))
+    found = VocabularyStates(encoder, vocabulary).lengths(whitening)
     expected = np.ones(len(vocabulary.tokens))
     for token, rows in _one_by_one(encoder).items():
-        expected[token] = np.linalg.norm(spread.weight @ rows.mean(axis=0) + spread.bias)
+        expected[token] = np.linalg.norm(whitening.weight @ rows.mean(axis=0) + whitening.bias)
     np.testing.assert_allclose(found, expected, rtol=1e-4)
 
 
 def test_the_prior_is_that_of_a_text_with_the_tables_frequencies(bert: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every token as often as the table says, at four places: the moments of such a list of vectors."""
-    monkeypatch.setattr(vocabulary_states, "_ROWS", 2)  # several readings, the last of them filled up
+    """The moments of a list with every token as often as in the table, at four positions."""
+    monkeypatch.setattr(vocabulary_states, "_ROWS", 2)  # several batches, the last row filled up
     encoder = load_encoder(bert, device="cpu")
     vocabulary = Vocabulary.of_encoder(encoder)
     chances = frequencies.table_probabilities(vocabulary)
@@ -89,7 +89,7 @@ def test_the_prior_is_that_of_a_text_with_the_tables_frequencies(bert: Path, mon
 
 
 def _one_by_one_of(encoder: SentenceTransformer, tokens: list[int]) -> NDArray[np.float64]:
-    """As above, of some tokens, placed as they are listed; their vectors one after another."""
+    """As above, for some tokens, in the order of the list."""
     model = backbone(encoder).eval()
     framed = encoder.preprocess(["a"])["input_ids"][0].tolist()
     rows = []
@@ -114,7 +114,7 @@ def _view(encoder: Path, text: list[str], **options: Any) -> NDArray[np.float64]
 
 
 def test_of_a_small_text_the_view_is_nearer_to_that_of_all_text(bert: Path) -> None:
-    """The table has the text's own words, so that it says what the rest of the text would have said."""
+    """The table has the words of the text, so the prior stands for the rest of the text."""
     every = _view(bert, TEXT)
     few = TEXT[100:106]
     off = {source: np.abs(_view(bert, few, frequencies=source) - every).mean() for source in ("both", "text")}

@@ -1,4 +1,4 @@
-"""The weight of fused by dev pairs: against trying every weight on joined vectors, and what keeps it."""
+"""The weight of two views by dev pairs: compared with trying every weight on joined embeddings, and its record."""
 
 from __future__ import annotations
 
@@ -56,16 +56,18 @@ def test_dev_pairs_choose_it_and_calibrate_keeps_it(bert: Path, dev_file: Path, 
     chosen = record["chosen"]["weight"]
     scores = {weight: _dev_score(bert, dev_file, weight) for weight in (chosen, 0.05, 0.5, 0.95)}
     assert scores[chosen] >= max(scores.values()) - 1e-4
-    told = _fused(bert, weight=chosen, output=tmp_path / "told")
+    given = _fused(bert, weight=chosen, output=tmp_path / "given")
     for name in ("more", "fresh"):
         made = calibrate(tmp_path / "out", TEXT[:150], tmp_path / f"{name}-out", fresh=name == "fresh", device="cpu")
-        same = calibrate(tmp_path / "told", TEXT[:150], tmp_path / f"{name}-told", fresh=name == "fresh", device="cpu")
+        same = calibrate(
+            tmp_path / "given", TEXT[:150], tmp_path / f"{name}-given", fresh=name == "fresh", device="cpu"
+        )
         ours, theirs = (
             selfguide.load_encoder(folder, device="cpu").encode(TEXT[:20]).astype(np.float64) for folder in (made, same)
         )
         np.testing.assert_allclose(ours @ ours.T, theirs @ theirs.T, atol=1e-5)
         assert json.loads((made / "run.json").read_text(encoding="utf-8"))["chosen"] == {"weight": chosen}
-    assert told.get_embedding_dimension() == ours.shape[1]
+    assert given.get_embedding_dimension() == ours.shape[1]
 
 
 def test_a_damaged_file_of_statistics_does_not_matter_to_fresh(bert: Path, dev_file: Path, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Every fast way to encode gives the vectors of the plain one, whatever the batches and the order."""
+"""Every fast path of encoding gives the embeddings of the plain one, whatever the batches and the order."""
 
 from __future__ import annotations
 
@@ -42,12 +42,12 @@ TEXT += ["", "a", " ".join(toy_sentences(40)), TEXT[3]]
 
 
 def plain(model: SentenceTransformer, sentences: list[str] = TEXT) -> NDArray[np.float32]:
-    """Sentence by sentence through the stock modules: no batch, no padding, nothing of ours."""
+    """Sentence by sentence through the stock modules: no batch, no padding, no code of selfguide."""
     return np.stack([model.encode([sentence], show_progress_bar=False)[0] for sentence in sentences])
 
 
 def whitened(path: Path) -> SentenceTransformer:
-    """An encoder with a Dense map with bias and a Normalize after its pooling, as whitening saves it."""
+    """An encoder with a Dense module with bias and a Normalize after its pooling, as whitening saves it."""
     model = selfguide.load_encoder(path, pooling="last2")
     torch.manual_seed(3)
     dense = Dense(32, 20, bias=True, activation_function=torch.nn.Identity())
@@ -116,8 +116,8 @@ def test_neither_batch_size_nor_order_nor_threads_matter(
         torch.set_num_threads(before)
 
 
-def test_the_embedded_shape_does_not_depend_on_the_batch_either(tmp_path: Path, bert: Path) -> None:
-    """Twelve layers, 384 wide: rounding has room to grow."""
+def test_an_encoder_of_the_size_of_mini_does_not_depend_on_the_batch_either(tmp_path: Path, bert: Path) -> None:
+    """Twelve layers of dimension 384, so that rounding errors can grow."""
     from transformers import AutoTokenizer, BertConfig, BertModel
 
     torch.manual_seed(1)
@@ -152,7 +152,7 @@ def test_an_encoder_that_was_changed_gives_its_new_vectors(bert: Path) -> None:
     np.testing.assert_allclose(encode(model, TEXT[:5]), plain(model, TEXT[:5]), atol=1e-5)
 
 
-def test_what_the_flat_row_cannot_do_runs_the_stock_way(bert: Path) -> None:
+def test_encoders_that_cannot_run_over_flat_rows_run_the_stock_way(bert: Path) -> None:
     half_precision = selfguide.load_encoder(bert).half()
     prompted = selfguide.load_encoder(bert)
     prompted.prompts, prompted.default_prompt_name = {"query": "the old man "}, "query"
@@ -269,7 +269,7 @@ def test_the_graph_holds_what_follows_the_pooling_and_follows_the_weights(bert: 
 
 
 @needs_onnx
-def test_a_session_goes_with_its_model(bert: Path, graphs: Path) -> None:
+def test_a_session_is_freed_with_its_model(bert: Path, graphs: Path) -> None:
     model = selfguide.load_encoder(bert, pooling="mean")
     encode(model, TEXT[:3], backend="onnx")
     session = weakref.ref(backends._sessions[model]["onnx"][1])
@@ -287,7 +287,7 @@ def test_other_families_as_onnx(tiny: Callable[[str], Path], graphs: Path, famil
 
 
 @needs_onnx
-def test_what_cannot_be_a_graph_is_refused_in_words(bert: Path, graphs: Path, tmp_path: Path) -> None:
+def test_encoders_that_cannot_be_exported_are_refused(bert: Path, graphs: Path, tmp_path: Path) -> None:
     tokenizer = selfguide.load_encoder(bert).tokenizer
     words = SentenceTransformer(modules=[StaticEmbedding(tokenizer.backend_tokenizer, embedding_dim=12)], device="cpu")
     with pytest.raises(SelfguideError, match="StaticEmbedding in it cannot run as ONNX"):
@@ -316,7 +316,7 @@ def test_an_unknown_backend_is_refused_before_anything_is_loaded() -> None:
         encode("no-such-folder", TEXT, backend="tensorrt")
 
 
-def test_bf16_is_refused_where_it_would_end_the_program(bert: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bf16_is_refused_where_it_would_crash(bert: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def dead(*arguments: object, **options: object) -> subprocess.CompletedProcess[bytes]:
         return subprocess.CompletedProcess([sys.executable], -4)  # an illegal instruction
 
@@ -341,8 +341,8 @@ def test_bf16_is_for_the_flat_row(tiny: Callable[[str], Path], monkeypatch: pyte
 
 
 @needs_onnx
-def test_maps_that_rounding_would_spoil_stay_in_fp32(bert: Path, graphs: Path) -> None:
-    """One inner number of a feed-forward part is made huge, and its weights out of it tiny: the product is as before."""
+def test_layers_with_a_large_quantisation_error_stay_in_fp32(bert: Path, graphs: Path) -> None:
+    """One hidden unit of a feed-forward network is made huge and its outgoing weights tiny, so that the product is unchanged."""
     import onnx
 
     from selfguide.engine.int8 import LARGEST_ERROR, rounding_errors

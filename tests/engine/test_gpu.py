@@ -1,4 +1,4 @@
-"""What runs on a GPU alone: recorded steps and sequences of different lengths in one call. Skipped where there is none."""
+"""What only runs on a GPU: CUDA graphs and variable-length attention. Skipped where there is no GPU."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_a_recorded_step_has_the_plain_steps_loss_and_gradients(
 
 
 def test_a_recorded_step_reads_its_own_batch(bert: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A replay must not go on with the sentences that were recorded."""
+    """A replay must not reuse the sentences that were recorded."""
     text = toy_sentences(64)
     ours = _without_dropout(_Step(bert, text, tmp_path, monkeypatch))
     for _ in range(4):
@@ -74,7 +74,7 @@ def test_a_recorded_step_reads_its_own_batch(bert: Path, tmp_path: Path, monkeyp
 def test_shapes_take_turns_without_reading_each_others_memory(
     bert: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Recordings share their working memory and their gradients."""
+    """Recordings share their workspace and their gradients."""
     text = [*toy_sentences(32), *(" and ".join(toy_sentences(64)[at : at + 6]) for at in range(0, 48, 3))]
     ours = _without_dropout(_Step(bert, text, tmp_path, monkeypatch))
     graphs, batches = ours.loss._graphs, (text[:16], text[-16:], text[:8])

@@ -53,7 +53,7 @@ def test_packed_states_equal_padded_ones_at_every_layer(bert: Path) -> None:
     for layer, (one, other, third) in enumerate(zip(plain, together, again, strict=True)):
         torch.testing.assert_close(one[real], other[real], rtol=0, atol=1e-5, msg=f"layer {layer}")
         assert not other[~real].any()
-        assert torch.equal(one, third)  # the plain path is back
+        assert torch.equal(one, third)  # the padded path is restored
 
 
 def test_packed_losses_and_gradients_equal_padded_ones(bert: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -75,12 +75,12 @@ def test_packed_losses_and_gradients_equal_padded_ones(bert: Path, monkeypatch: 
         torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-4)
 
 
-def test_no_family_is_said_to_pack_without_an_encoder_to_test_it_on() -> None:
+def test_every_packable_family_is_tested() -> None:
     fast = {name for name, family in families.FAMILIES.items() if family.packable}
     assert {name for name, family in families.FAMILIES.items() if family.bert_layers} <= fast <= set(FAMILIES)
 
 
-def test_families_that_cannot_pack_run_as_ever(tiny: Callable[[str], Path]) -> None:
+def test_families_that_cannot_be_packed_run_padded(tiny: Callable[[str], Path]) -> None:
     model, inputs = _features(tiny("deberta-v2"), 4)
     assert not can_pack(model)
     with torch.no_grad(), packed(model):
@@ -89,7 +89,7 @@ def test_families_that_cannot_pack_run_as_ever(tiny: Callable[[str], Path]) -> N
         assert torch.equal(inside[-1], hidden_states(model, inputs)[-1])
 
 
-def test_the_plain_path_returns_after_an_error(bert: Path) -> None:
+def test_the_own_forward_is_restored_after_an_error(bert: Path) -> None:
     model, _ = _features(bert, 3)
     with pytest.raises(RuntimeError, match="on purpose"), packed(model):
         raise RuntimeError("on purpose")

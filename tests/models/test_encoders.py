@@ -89,7 +89,7 @@ def test_finding_layer_zero_leaves_training_flags_alone(bert: Path) -> None:
     assert all(parameter.requires_grad for parameter in backbone(encoder).encoder.parameters())
 
 
-def test_a_sentence_transformers_folder_keeps_its_pooling_unless_told(bert: Path, tmp_path: Path) -> None:
+def test_a_sentence_transformers_folder_keeps_its_pooling_by_default(bert: Path, tmp_path: Path) -> None:
     load_encoder(bert, pooling="max").save(str(tmp_path / "max"))
     kept = load_encoder(tmp_path / "max").encode(SENTENCES)
     np.testing.assert_allclose(kept, load_encoder(bert, pooling="max").encode(SENTENCES), atol=1e-6)
@@ -108,7 +108,7 @@ def test_depth_and_length(bert: Path) -> None:
     assert load_encoder(bert, max_length=1000).max_seq_length == 66  # no more than there are positions
 
 
-def test_wrong_encoders_are_refused_in_words(bert: Path, tmp_path: Path) -> None:
+def test_wrong_encoders_are_refused(bert: Path, tmp_path: Path) -> None:
     (tmp_path / "file.bin").write_bytes(b"x")
     (tmp_path / "empty").mkdir()
     (tmp_path / "broken").mkdir()

@@ -1,4 +1,4 @@
-"""Folders with modules of our own: selfguide loads them, stock sentence-transformers says why it does not."""
+"""Folders with modules of selfguide: selfguide loads them, stock sentence-transformers names the class it refuses."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def test_commands_take_the_folder(finished: tuple[Path, Any], command: Callable[
     assert re.search(r"-?[01]\.\d+", result.out)
 
 
-def test_such_a_folder_can_be_the_start(finished: tuple[Path, Any]) -> None:
+def test_training_can_start_from_such_a_folder(finished: tuple[Path, Any]) -> None:
     folder, _ = finished
     encoder = selfguide.train(folder, SENTENCES, "mean", quiet=True, device="cpu")
     assert is_stock(encoder)

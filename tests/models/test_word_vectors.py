@@ -42,7 +42,7 @@ def _binary(newlines: bool) -> bytes:
 
 
 def _wink() -> str:
-    """As the npm package has it: length and rank behind the numbers, whole numbers first, as JavaScript sorts keys."""
+    """In the format of the npm package: length and rank after the vector, integers first, as JavaScript sorts keys."""
     order = sorted(range(len(WORDS)), key=lambda place: (not WORDS[place][0].isdigit(), place))
     vectors = {WORDS[i]: [*MATRIX[i].tolist(), float(np.linalg.norm(MATRIX[i])), i] for i in order}
     head = {"precision": 8, "l2NormIndex": WIDTH, "wordIndex": WIDTH + 1, "size": len(WORDS), "dimensions": WIDTH}
@@ -141,7 +141,7 @@ def test_words_are_lower_cased_and_the_lower_case_one_wins(put: Callable[..., Pa
         ("broken.tgz", b"PK", "cannot be read"),
     ],
 )
-def test_damaged_files_are_refused_in_words(put: Callable[..., Path], name: str, content: Any, words: str) -> None:
+def test_damaged_files_are_refused(put: Callable[..., Path], name: str, content: Any, words: str) -> None:
     path = put(name, content)
     with pytest.raises(SelfguideError, match=words):
         read_word_vectors(str(path))

@@ -100,7 +100,7 @@ class Batch(Tokens):
 def rows_by_length(
     lengths: NDArray[np.int64], budget: int, most: int | None = None, parts: int = 1
 ) -> list[NDArray[np.int64]]:
-    """Group sentences of like length into batches, the longest first.
+    """Group sentences of similar length into batches, the longest first.
 
     Args:
         lengths: Number of tokens of each sentence; sentences without tokens are left out.
@@ -244,7 +244,7 @@ def _is_plain(encoder: SentenceTransformer) -> bool:
 
 
 class TokenCollator:
-    """Collate rows of a dataset from tokens made ahead; replaces the stock collator.
+    """Collate rows of a dataset from tokens made before training; replaces the stock collator.
 
     Args:
         text: The tokens of the dataset's sentences.

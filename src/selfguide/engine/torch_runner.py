@@ -103,7 +103,7 @@ class FlatRunner:
 
 
 class StockRunner:
-    """Runs the encoder's own ``encode`` over batches of sentences of like length, so that there is little padding.
+    """Runs the encoder's own ``encode`` over batches of sentences of similar length, so that there is little padding.
 
     Args:
         model: The encoder.
@@ -163,7 +163,7 @@ def runs_flat(model: SentenceTransformer) -> bool:
 
 
 def token_batches(model: SentenceTransformer, sentences: list[str], batch_size: int | None) -> list[list[int]]:
-    """Group sentences of like length into batches.
+    """Group sentences of similar length into batches.
 
     Args:
         model: The encoder.
