@@ -248,7 +248,7 @@ def test_an_encoder_given_in_python_and_kept_encoders(
     by_name = selfguide.compare(bert, text_file, "max", **more)
     assert by_name.records[0].scores[0].value == pytest.approx(alone.records[0].scores[0].value, abs=1e-6)
     assert by_name.records[0].setting.difference(alone.records[0].setting) is None
-    with pytest.raises(UsageError, match="say where"):
+    with pytest.raises(UsageError, match="name the folder of the comparison"):
         selfguide.compare(bert, text_file, "max", keep=True)
 
 

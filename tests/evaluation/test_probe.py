@@ -21,7 +21,6 @@ from numpy.typing import NDArray
 from scipy.stats import spearmanr
 
 from selfguide.errors import SelfguideError, UsageError
-from selfguide.evaluation import heatmap
 from selfguide.evaluation import probe as module
 from selfguide.evaluation.probe import PROBE_POOLINGS, ProbeResult, layer_vectors, probe
 from selfguide.evaluation.rows import Rows, TaskData
@@ -207,45 +206,7 @@ def test_encoders_without_layers_are_refused(bert: Path, monkeypatch: pytest.Mon
         probe(encoder, toy_data())
 
 
-@pytest.mark.parametrize(("suffix", "start"), [(".png", b"\x89PNG"), (".svg", b"<?xml"), (".PNG", b"\x89PNG")])
-def test_pictures(result: ProbeResult, tmp_path: Path, suffix: str, start: bytes) -> None:
-    pytest.importorskip("matplotlib")
-    path = tmp_path / f"layers{suffix}"
-    heatmap.draw(result, path)
-    first = path.read_bytes()
-    assert first.startswith(start)
-    heatmap.draw(result, path)
-    assert path.read_bytes() == first
-    assert [item.name for item in tmp_path.iterdir()] == [path.name]
-
-
-def test_picture_of_one_cell(result: ProbeResult, tmp_path: Path) -> None:
-    pytest.importorskip("matplotlib")
-    heatmap.draw(replace(result, layers=(3,), poolings=("mean",), scores=((50.0,),)), tmp_path / "one.svg")
-    text = (tmp_path / "one.svg").read_text(encoding="utf-8")
-    assert "best: mean of layer 3, 50.0" in text
-    assert "Spearman × 100" in text
-    assert "<dc:date>" not in text
-
-
-def test_numbers_stand_out_on_every_colour() -> None:
-    colormaps = pytest.importorskip("matplotlib").colormaps
-    assert heatmap._readable(np.array(colormaps[heatmap.COLOURS](0.0))) == "white"
-    assert heatmap._readable(np.array(colormaps[heatmap.COLOURS](1.0))) == "black"
-
-
-def test_picture_refusals(result: ProbeResult, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(UsageError, match=r"ends in \.pdf; the plot is written as \.png or \.svg"):
-        heatmap.draw(result, tmp_path / "layers.pdf")
-    with pytest.raises(UsageError, match="there is no folder"):
-        heatmap.draw(result, tmp_path / "nowhere" / "layers.png")
-    monkeypatch.setattr(heatmap, "find_spec", lambda name: None)
-    with pytest.raises(SelfguideError, match=r"matplotlib, which is not installed: pip install 'selfguide\[plots\]'"):
-        heatmap.draw(result, tmp_path / "layers.png")
-
-
 def test_command(command: Command, bert: Path, dev_file: Path, tmp_path: Path) -> None:
-    pytest.importorskip("matplotlib")
     plot, scores = tmp_path / "layers.svg", tmp_path / "layers.json"
     outcome = command("probe", bert, "--pairs", dev_file, "--plot", plot, "--json", scores)
     assert outcome.code == 0, outcome.err

@@ -15,7 +15,7 @@ import pytest
 from browser import BROWSER, FLAGS
 from reported import NASTY, comparison, evidence, finished_run
 from selfguide.progress import Reporter
-from selfguide.report.folders import write_report, write_run_report
+from selfguide.report.folders import write_report, write_report_or_warn
 
 pytestmark = pytest.mark.skipif(BROWSER is None, reason="no Chromium here")
 
@@ -64,7 +64,7 @@ def driven(page: Path, script: str) -> Path:
 
 @pytest.fixture
 def run_report(tmp_path: Path) -> Path:
-    write_run_report(finished_run(tmp_path / "run"), evidence(), Reporter(quiet=True))
+    write_report_or_warn(finished_run(tmp_path / "run"), Reporter(quiet=True), evidence())
     return tmp_path / "run" / "report.html"
 
 

@@ -20,8 +20,8 @@ from selfguide.evaluation.embedder import EncoderInfo
 from selfguide.evaluation.results import ScoreFolder
 from selfguide.evaluation.tasks import GROUPS
 from selfguide.progress import Reporter
-from selfguide.report.evidence import evidence_of
-from selfguide.report.folders import write_report, write_run_report
+from selfguide.report.evidence import read_evidence
+from selfguide.report.folders import write_report, write_report_or_warn
 from toys import Outcome, toy_sentences
 
 # -- comparisons --------------------------------------------------------------------------------------------------------
@@ -43,7 +43,7 @@ def test_the_numbers_of_the_comparison_are_those_of_its_file(tmp_path: Path) -> 
     for cells, row in zip(by_task[1:], found["rows"].values(), strict=True):
         for cell, task in zip(cells[1:], GROUPS["sts"], strict=True):
             _same(cell, row["values"][task])
-    drawn = {str(group["data-label"]): group for group in page.all("g")}
+    drawn = {str(group["data-label"]): group for group in page.all("g") if "data-label" in group}
     assert set(drawn) == set(found["rows"])
     for label, group in drawn.items():
         value = found["rows"][label]["values"]["sts avg"]
@@ -65,8 +65,9 @@ def test_the_dots_lie_where_the_numbers_say(tmp_path: Path) -> None:
     found = comparison(tmp_path)
     source = write_report(tmp_path).read_text(encoding="utf-8")
     means = {label: row["values"]["sts avg"]["mean"] for label, row in found["rows"].items()}
-    groups = re.findall(r'<g class="row[^"]*" data-label="([^"]+)".*?class="mean" cx="([\d.]+)%"', source)
-    places = {label: float(place) for label, place in groups}
+    width = float(re.findall(r'viewBox="0 0 ([\d.]+) ', source)[0])
+    groups = re.findall(r'<g data-label="([^"]+)".*?<use x="([\d.]+)"', source)
+    places = {label: 100 * float(place) / width for label, place in groups}
     slope = (places["sg-opt"] - places["cls"]) / (means["sg-opt"] - means["cls"])
     for label, mean in means.items():
         assert places[label] == pytest.approx(places["cls"] + slope * (mean - means["cls"]), abs=0.01)
@@ -102,9 +103,12 @@ def test_a_run_shows_its_scores_and_curve(tmp_path: Path) -> None:
     assert [cell[0] for row in rows[1:] for cell in row] == [
         "before (cls)", "41.00", "before (mean)", "52.00", "after", "61.35",
     ]  # fmt: skip
-    knots = [(int(str(dot["data-step"])), float(str(dot["data-value"]))) for dot in page.all("circle")]
-    assert knots == [(50, 55.00000000000001), (100, 61.3456), (150, 60.0)]
-    assert [dot["class"] for dot in page.all("circle")] == ["knot", "mean", "knot"]
+    marks = [mark for mark in page.all("g") if "data-x" in mark]
+    points = [(int(str(mark["data-x"])), float(str(mark["data-value"]))) for mark in marks]
+    assert points == [(50, 55.00000000000001), (100, 61.3456), (150, 60.0)]
+    assert [mark.get("data-kept") for mark in marks] == [None, "yes", None]
+    levels = {mark["data-level"]: float(str(mark["data-value"])) for mark in page.all("g") if "data-level" in mark}
+    assert levels == {"before (cls)": 41.0, "before (mean)": 52.0}
     assert "fewer than three tokens <b>" in page.words
     assert "selfguide train --config run.json" in page.words
     assert not [item for item in page.elements if item[1].get("id") == "explorer"]
@@ -113,9 +117,9 @@ def test_a_run_shows_its_scores_and_curve(tmp_path: Path) -> None:
 def test_the_page_carries_the_evidence_and_a_second_report_keeps_it(tmp_path: Path) -> None:
     folder = finished_run(tmp_path / "run")
     shown = evidence()
-    write_run_report(folder, shown, Reporter(quiet=True))
+    write_report_or_warn(folder, Reporter(quiet=True), shown)
     first = (folder / "report.html").read_bytes()
-    assert evidence_of(folder / "report.html") == shown
+    assert read_evidence(folder / "report.html") == shown
     assert write_report(folder) == folder / "report.html"
     assert (folder / "report.html").read_bytes() == first
     page = Page(folder / "report.html")
@@ -123,13 +127,13 @@ def test_the_page_carries_the_evidence_and_a_second_report_keeps_it(tmp_path: Pa
     assert [cell[0] for cell in examples[1]] == [
         NASTY, shown.sentences[1], "0.90", shown.sentences[2], "0.90",
     ]  # fmt: skip
-    geometry = page.tables["Vectors before and after"]
+    geometry = page.tables["Embeddings before and after"]
     assert [cell[0] for cell in geometry[1]][:3] == ["mean cosine", "0.500", "0.250"]
 
 
 def test_whatever_a_sentence_contains_is_text(tmp_path: Path) -> None:
     folder = finished_run(tmp_path)
-    write_run_report(folder, evidence(), Reporter(quiet=True))
+    write_report_or_warn(folder, Reporter(quiet=True), evidence())
     page = Page(folder / "report.html")
     assert [item.get("id") for item in page.all("script")] == ["evidence", None]
     assert not page.all("img")
@@ -140,7 +144,7 @@ def test_a_full_page_is_small(tmp_path: Path) -> None:
     long = tuple(("語" * 199 + "…",) * 200)
     whole = evidence(200)
     folder = finished_run(tmp_path)
-    write_run_report(folder, replace(whole, sentences=long), Reporter(quiet=True))
+    write_report_or_warn(folder, Reporter(quiet=True), replace(whole, sentences=long))
     assert (folder / "report.html").stat().st_size < 300_000
 
 
@@ -149,7 +153,7 @@ def test_a_run_without_dev_pairs_says_so(tmp_path: Path) -> None:
         write_report(finished_run(tmp_path, scores={}, dev_curve=[], warnings=[], loss_curve=[[1, 3.0], [2, 2.0]]))
     )
     assert "no graded pairs" in page.words
-    assert [item.get("id") for item in page.all("title")] == [None, "loss-over-training-title", None, None]
+    assert [item.get("id") for item in page.all("title")] == [None, "loss-title", None, None]
 
 
 # -- scores -------------------------------------------------------------------------------------------------------------
@@ -163,7 +167,9 @@ def test_scores_have_a_page(tmp_path: Path) -> None:
     page = Page(write_report(tmp_path, tmp_path / "deep" / "page.html"))
     rows = page.tables["Scores, the best of each column in bold"]
     assert [cell[0] for cell in rows[1]] == ["mini", *["40.12"] * 8]
-    assert {str(group["data-label"]): float(str(group["data-value"])) for group in page.all("g")} == {
+    assert {
+        str(group["data-label"]): float(str(group["data-value"])) for group in page.all("g") if "data-label" in group
+    } == {
         "mini": pytest.approx(40.123456),
         "other": 50.5,
     }
@@ -175,7 +181,7 @@ def test_scores_have_a_page(tmp_path: Path) -> None:
 @pytest.fixture
 def pages(tmp_path: Path) -> list[Page]:
     comparison(tmp_path / "comparison")
-    write_run_report(finished_run(tmp_path / "run"), evidence(), Reporter(quiet=True))
+    write_report_or_warn(finished_run(tmp_path / "run"), Reporter(quiet=True), evidence())
     ScoreFolder(tmp_path / "scores").add(score("demo", 51.5))
     written = [write_report(tmp_path / name) for name in ("comparison", "run", "scores")]
     again = [path.read_bytes() for path in written]
@@ -287,7 +293,7 @@ def test_trouble_with_the_report_is_a_warning_and_no_more(tmp_path: Path, monkey
     reporter = Reporter(quiet=True, main_process=False)
     assert collect.collect_before(None, ["a", "b"], reporter) is None  # type: ignore[arg-type]
     assert collect.collect_after(None, None, reporter) is None  # type: ignore[arg-type]
-    write_run_report(tmp_path, None, reporter)
+    write_report_or_warn(tmp_path, reporter)
     assert len(reporter.warnings) == 2
     assert "no report.html" in reporter.warnings[1]
 

@@ -16,9 +16,9 @@ from selfguide.data.resources import demo_sentences
 from selfguide.errors import SelfguideError, UsageError
 from selfguide.evaluation.data import own_pairs
 from selfguide.report.folders import write_report
-from selfguide.studies import domains, figures
-from selfguide.studies.files import StudyResult
-from selfguide.studies.measuring import Place
+from selfguide.studies import domain_data, values
+from selfguide.studies.context import MeasurementContext
+from selfguide.studies.files import StudyResult, write_figures
 from toys import toy_sentences
 
 QUICK = ("max_steps=2", "batch_size=4", "methods=sg-opt")
@@ -29,8 +29,9 @@ def _study(encoder: Path, *settings: str, **more: Any) -> StudyResult:
     return selfguide.study("domains", **given | more)
 
 
-def _place(tmp_path: Path, data: Path | None) -> Place:
-    return Place("mini", "cpu", None if data is None else str(data), tmp_path / "text.txt", tmp_path, None, "demo")
+def _context(tmp_path: Path, data: Path | None) -> MeasurementContext:
+    folder = None if data is None else str(data)
+    return MeasurementContext("mini", "cpu", folder, tmp_path / "text.txt", tmp_path, None, "demo")
 
 
 @pytest.fixture
@@ -43,10 +44,10 @@ def data(tmp_path: Path) -> Path:
     def put(name: str, labels: list[str]) -> None:
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
-        lines = [f"{labels[place % len(labels)]}\t{one}\t{two}\n" for place, (one, two) in enumerate(rows)]
+        lines = [f"{labels[number % len(labels)]}\t{one}\t{two}\n" for number, (one, two) in enumerate(rows)]
         path.write_text("".join(lines), encoding="utf-8")
 
-    for name in domains.DOMAINS["nli"].sources:
+    for name in domain_data.DOMAINS["nli"].sources:
         put(name, ["entailment", "-"])
     put("domain/mqp.tsv", ["0", "1"])
     put("domain/twitter-url-test.tsv", ["0", "3", "4", "6", "2"])
@@ -84,8 +85,7 @@ def test_the_small_setting_is_halves_by_length(bert: Path, tmp_path: Path, monke
     assert own[0]["difference"]["mean"] == pytest.approx(rows[0]["short"]["mean"] - rows[1]["short"]["mean"])
     assert json.loads((tmp_path / "study" / "study.json").read_text(encoding="utf-8")) == found.results
     assert "sg-opt: text" in write_report(tmp_path / "study").read_text(encoding="utf-8")
-    if figures.can_draw():
-        assert all(path.stat().st_size for path in figures.draw_figures(found.results, tmp_path / "study"))
+    assert all(path.stat().st_size for path in write_figures(found.results, tmp_path / "study"))
 
     ran.clear()
     assert _study(bert, output=tmp_path / "study").results["tables"] == found.results["tables"]
@@ -109,26 +109,26 @@ def test_texts_and_labelled_pairs_of_a_data_folder(bert: Path, data: Path, dev_f
 
 
 def test_halves_share_nothing_and_leave_nothing_out(tmp_path: Path) -> None:
-    place = _place(tmp_path, None)
-    short, long = (domains._drawn(name, None, place, tmp_path).sentences for name in domains.HALVES)
+    context = _context(tmp_path, None)
+    short, long = (domain_data.sample_text(name, None, context, tmp_path).sentences for name in domain_data.HALVES)
     assert sorted([*short, *long]) == sorted(demo_sentences())
     assert max(len(sentence.split()) for sentence in short) <= min(len(sentence.split()) for sentence in long)
-    pairs = [own_pairs(domains._pairs_file(name, place, tmp_path)) for name in domains.HALVES]
+    pairs = [own_pairs(domain_data.pairs_file(name, context, tmp_path)) for name in domain_data.HALVES]
     assert [sum(len(part) for part in rows.parts) for rows in pairs] == [220, 220]
     assert [rows.task.kind for rows in pairs] == ["graded-pairs"] * 2
 
 
 def test_every_named_text_is_read(data: Path, tmp_path: Path) -> None:
-    place = _place(tmp_path, data)
-    nli = domains._drawn("nli", None, place, tmp_path)
+    context = _context(tmp_path, data)
+    nli = domain_data.sample_text("nli", None, context, tmp_path)
     assert sorted(nli.sentences) == sorted(toy_sentences(160))  # both columns of every file, repeats dropped
     assert nli.name == "nli sentences"
-    assert len(domains._drawn("wiki", None, place, tmp_path).sentences) == 30
-    assert domains._drawn("medical", 5, place, tmp_path).name == "5 of medical sentences, drawn at random"
+    assert len(domain_data.sample_text("wiki", None, context, tmp_path).sentences) == 30
+    assert domain_data.sample_text("medical", 5, context, tmp_path).name == "5 of medical sentences, drawn at random"
 
 
 def test_tweets_are_labelled_as_their_corpus_does(data: Path, tmp_path: Path) -> None:
-    rows = own_pairs(domains._pairs_file("twitter-url", _place(tmp_path, data), tmp_path))
+    rows = own_pairs(domain_data.pairs_file("twitter-url", _context(tmp_path, data), tmp_path))
     assert rows.task.kind == "binary-pairs"
     assert rows.parts[0].grades == [0.0, 1.0, 1.0, 0.0] * 16  # of 0, 3, 4, 6, 2 the 3 is left out
 
@@ -138,9 +138,9 @@ def test_what_is_missing_is_said_in_a_sentence(
 ) -> None:
     monkeypatch.delenv("SELFGUIDE_DATA", raising=False)
     with pytest.raises(UsageError, match="'medical' is in a data folder: name one with --data"):
-        domains._drawn("medical", None, _place(tmp_path, None), tmp_path)
+        domain_data.sample_text("medical", None, _context(tmp_path, None), tmp_path)
     with pytest.raises(SelfguideError, match=r"has no text/commonvoice_en_sentences\.txt, which 'everyday' needs"):
-        domains._drawn("everyday", None, _place(tmp_path, data), tmp_path)
+        domain_data.sample_text("everyday", None, _context(tmp_path, data), tmp_path)
     found = _study(bert, "texts=medical", "tests=none")  # a text that fails leaves the other rows
     assert found.table("scores")["rows"][0].get("demo") is None
     assert "text-medical failed" in found.failed[0]
@@ -148,9 +148,9 @@ def test_what_is_missing_is_said_in_a_sentence(
 
 def test_differences_are_paired_by_seed() -> None:
     seeded, once = Value(2.0, None, {1: 1.0, 2: 3.0}), Value(0.5, None, {None: 0.5})
-    found = domains.difference(seeded, once)
+    found = values.difference(seeded, once)
     assert found is not None
     assert found.by_seed == {1: 0.5, 2: 2.5}
-    assert domains.difference(once, once) == Value(0.0, None, {None: 0.0})
-    assert domains.difference(seeded, Value(1.0, None, {3: 1.0})) is None
-    assert domains.difference(None, once) is None
+    assert values.difference(once, once) == Value(0.0, None, {None: 0.0})
+    assert values.difference(seeded, Value(1.0, None, {3: 1.0})) is None
+    assert values.difference(None, once) is None

@@ -12,9 +12,10 @@ import pytest
 
 import selfguide
 from selfguide.errors import SelfguideError, UsageError
-from selfguide.studies import figures, measuring, registry
+from selfguide.studies import measuring, registry
 from selfguide.studies.base import Setup
 from selfguide.studies.efficiency import UNIT
+from selfguide.studies.files import write_figures
 
 SETTINGS = ("max_steps=2", "batch_size=4", "head_size=8", "methods=whitening,sg-opt", "rounds=2", "passes=1")
 
@@ -69,7 +70,7 @@ def test_ratios_are_against_the_mean_of_the_same_round(
     assert dict(by_key["training-time"]["dots"]) == {name: row["training ratio"] for name, row in ratios.items()}
     ((time_, score),) = by_key["score-by-training"]["groups"]["sg-opt"]
     assert (time_, score) == (ratios["sg-opt"]["training ratio"]["mean"], ratios["sg-opt"]["dev"]["mean"])
-    assert len(figures.draw_figures(results, tmp_path / "study")) == 8
+    assert len(write_figures(results, tmp_path / "study")) == 8
 
     here.clear()
     again = study(bert, text_file, dev_file, tmp_path / "study", *SETTINGS[:-2], "rounds=3", "passes=1")
@@ -88,11 +89,11 @@ def test_ratios_are_against_the_mean_of_the_same_round(
 
 def test_every_measurement_has_a_process_of_its_own_and_the_grids_settings() -> None:
     chosen = registry.make("efficiency")
-    scale = chosen.small.changed(("methods=simcse", "learning_rate=1e-4"))
+    scale = chosen.small.with_settings(("methods=simcse", "learning_rate=1e-4"))
     plan = chosen.plan(Setup(scale, False, "mini", 12, sentences=400))
     assert plan.grids[0].specs == ("mean", "simcse")
     assert plan.grids[0].keep
-    assert all(item.alone for item in plan.measurements)
+    assert all(item.isolated for item in plan.measurements)
     stage = next(item for item in plan.measurements if item.key == "training-simcse-1").arguments["stages"][0]
     # head_size is among the small settings, and simcse has none: it is left out, as the grid does.
     assert (stage["training"]["learning_rate"], stage["training"]["max_steps"]) == (1e-4, 20)
@@ -109,15 +110,12 @@ def test_memory_is_that_of_the_work_alone() -> None:
     # In a process of its own: how much an allocation adds here depends on what other tests have freed.
     script = """
 import numpy as np
-from pathlib import Path
 import torch
-from selfguide.studies.efficiency import _Memory
-from selfguide.studies.measuring import Place
-place = Place("", "cpu", None, Path(), Path(), None, "")
+from selfguide.studies.memory import PeakMemory
 gone = np.ones(60 * 2**17); del gone          # 60 MiB that were there before
-with _Memory(place) as first: kept = np.ones(40 * 2**17)
-with _Memory(place) as second: pass
-print(first.told()["added"], second.told()["added"])
+with PeakMemory(on_gpu=False) as first: kept = np.ones(40 * 2**17)
+with PeakMemory(on_gpu=False) as second: pass
+print(first.to_dict()["added"], second.to_dict()["added"])
 """
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     first, second = map(float, done.stdout.split())

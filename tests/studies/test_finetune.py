@@ -11,9 +11,10 @@ import pytest
 import selfguide
 from selfguide.errors import SelfguideError, UsageError
 from selfguide.report.folders import write_report
-from selfguide.studies import figures, finetune, measuring
-from selfguide.studies.files import StudyResult
-from selfguide.studies.measuring import MeasurementJob, MeasurementRecord, Place
+from selfguide.studies import finetune, measuring
+from selfguide.studies.context import GradedPairs, MeasurementContext
+from selfguide.studies.files import StudyResult, write_figures
+from selfguide.studies.measuring import MeasurementJob, MeasurementRecord
 
 QUICK = ("max_steps=2", "batch_size=4", "finetune_epochs=1", "finetune_batch_size=4", "finetune_learning_rate=0.01")
 
@@ -65,13 +66,12 @@ def test_starts_by_numbers_of_pairs(
         [row["pairs"], row["dev"]] for row in rows
     ]
     differences = found.table("differences")["rows"]
-    for place, row in enumerate(differences):
-        assert row["sg-opt"]["mean"] == pytest.approx(rows[3 + place]["dev"]["mean"] - rows[place]["dev"]["mean"])
+    for number, row in enumerate(differences):
+        assert row["sg-opt"]["mean"] == pytest.approx(rows[3 + number]["dev"]["mean"] - rows[number]["dev"]["mean"])
     assert any(note.startswith("sg-opt less cls, by graded pairs:") for note in found.results["notes"])
     assert json.loads((folder / "study.json").read_text(encoding="utf-8")) == found.results
     assert "after fine-tuning" in write_report(folder).read_text(encoding="utf-8")
-    if figures.can_draw():
-        assert all(path.stat().st_size for path in figures.draw_figures(found.results, folder))
+    assert all(path.stat().st_size for path in write_figures(found.results, folder))
 
     made.clear()
     (folder / "measurements" / "sg-opt-8-seed2.json").unlink()
@@ -93,38 +93,38 @@ def test_the_other_loss_and_more_pairs_than_there_are(bert: Path, text_file: Pat
 
 def test_small_draws_are_parts_of_large_ones() -> None:
     names = [str(number) for number in range(30)]
-    pairs = finetune._Pairs(names, names, [number / 30 for number in range(30)])
-    few, more, every = (pairs.drawn(size, 1) for size in ("5", "20", "all"))
+    pairs = GradedPairs(names, names, [number / 30 for number in range(30)])
+    few, more, every = (finetune.draw_pairs(pairs, size, 1) for size in ("5", "20", "all"))
     assert more.first[:5] == few.first
     assert sorted(every.first) == sorted(names)
     assert few.grades == [int(name) / 30 for name in few.first]
-    assert pairs.drawn("5", 2).first != few.first
+    assert finetune.draw_pairs(pairs, "5", 2).first != few.first
 
 
 def test_grades_are_brought_between_0_and_1(tmp_path: Path) -> None:
-    place = Place("mini", "cpu", None, tmp_path / "text.txt", tmp_path, None, "demo")
-    grades = finetune._read(place, "demo-dev").grades
+    context = MeasurementContext("mini", "cpu", None, tmp_path / "text.txt", tmp_path, None, "demo")
+    grades = finetune.read_graded(context, "demo-dev").grades
     assert (min(grades), max(grades), len(grades)) == (0.0, 1.0, 220)
     stsb = tmp_path / "data" / "sts" / "stsb" / "train.tsv"
     stsb.parent.mkdir(parents=True)
     stsb.write_text(
         "".join(f"{number % 6}\tone {number}\tother {number}\n" for number in range(5749)), encoding="utf-8"
     )
-    place = Place("mini", "cpu", str(tmp_path / "data"), tmp_path / "text.txt", tmp_path, None, "demo")
-    assert len(finetune._read(place, "stsb-train").first) == 5749
+    context = MeasurementContext("mini", "cpu", str(tmp_path / "data"), tmp_path / "text.txt", tmp_path, None, "demo")
+    assert len(finetune.read_graded(context, "stsb-train").first) == 5749
     labels = tmp_path / "labels.tsv"
     labels.write_text("0\ta b\tc d\n1\ta b\ta b\n", encoding="utf-8")
     with pytest.raises(SelfguideError, match=r"labels.tsv has no grades to learn from"):
-        finetune._read(place, str(labels))
+        finetune.read_graded(context, str(labels))
 
 
 @pytest.mark.parametrize(
     ("setting", "sentence"),
     [
-        ("loss=hinge", "There is no loss 'hinge' for graded pairs; choose one of cosine, cosent."),
+        ("loss=hinge", "loss must be one of cosine, cosent, got 'hinge'."),
         ("pairs=few", "--set pairs= takes numbers of at least 2 and the word all, not 'few'."),
         ("finetune_epochs=1,2", "--set finetune_epochs= takes one value here, not 2."),
-        ("finetune_learning_rate=0", "must be above 0"),
+        ("finetune_learning_rate=0", "finetune_learning_rate must be above 0, got 0.0."),
     ],
 )
 def test_what_cannot_be_is_refused(setting: str, sentence: str, bert: Path, text_file: Path, dev_file: Path) -> None:

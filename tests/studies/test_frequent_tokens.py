@@ -17,7 +17,7 @@ from selfguide.evaluation.embedder import embedder
 from selfguide.evaluation.protocol import Protocol
 from selfguide.evaluation.sts import score_pairs
 from selfguide.models.encoders import load_encoder
-from selfguide.studies import figures
+from selfguide.studies.files import write_figures
 from selfguide.studies.frequent_tokens import frequency_ranks, thinned_means
 from toys import toy_sentences
 
@@ -80,7 +80,7 @@ def test_the_study_tells_scores_and_cosines_before_and_after(
     measured = results["measurements"]["untuned"]["result"]
     assert [row["score untuned"]["mean"] for row in rows] == measured["scores"]
     assert [row["share"] for row in results["tables"][1]["rows"]] == [100 * share for share in measured["shares"]]
-    assert len(figures.draw_figures(results, folder)) == 4
+    assert len(write_figures(results, folder)) == 4
 
     monkeypatch.setattr("selfguide.studies.measuring.measure", lambda job: pytest.fail("measured again"))
     assert study(bert, text_file, dev_file, output=folder, seeds=2)["tables"] == results["tables"]

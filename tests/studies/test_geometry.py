@@ -14,7 +14,7 @@ import pytest
 import selfguide
 from selfguide.errors import SelfguideError, UsageError
 from selfguide.report.folders import write_report
-from selfguide.studies import figures
+from selfguide.studies.files import write_figures
 from selfguide.studies.geometry_numbers import EDGES, explained, histograms, numbers, pair_map, points, spaced
 
 
@@ -131,7 +131,7 @@ def test_the_study_shows_its_numbers(
         sum(counts) for counts in measured["mean.once"]["histograms"] if sum(counts)
     ]
     assert by_key["cosines-1"]["edges"] == by_key["cosines-3"]["edges"]
-    assert len(figures.draw_figures(results, folder)) == 2 * len(by_key) == 2 * (2 + 3 * 3)
+    assert len(write_figures(results, folder)) == 2 * len(by_key) == 2 * (2 + 3 * 3)
     assert write_report(folder).stat().st_size > 10_000
 
     monkeypatch.setattr("selfguide.studies.measuring.measure", lambda job: pytest.fail("measured again"))

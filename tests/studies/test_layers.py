@@ -15,7 +15,8 @@ from selfguide.errors import SelfguideError, UsageError
 from selfguide.evaluation.data import own_pairs
 from selfguide.evaluation.probe import probe
 from selfguide.report.folders import write_report
-from selfguide.studies import figures, measuring
+from selfguide.studies import measuring
+from selfguide.studies.files import write_figures
 
 QUICK = ("max_steps=2", "batch_size=4", "head_size=8")
 
@@ -58,7 +59,7 @@ def test_the_tables_and_figures_have_the_probes_numbers(
     shown = [[value and value["mean"] for value in row] for row in matrix["values"]]
     assert shown == [list(row) for row in zip(*expected["scores"], strict=True)]
 
-    assert len(figures.draw_figures(results, folder)) == 4
+    assert len(write_figures(results, folder)) == 4
     page = Page(write_report(folder))
     assert [cells[0][0] for cells in page.tables[layers["title"]][1:]] == ["0", "1", "2", "3"]
 

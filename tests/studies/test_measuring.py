@@ -13,36 +13,41 @@ import selfguide
 from selfguide.errors import InterruptedRun, SelfguideError
 from selfguide.methods.simcse import SimCSE, SimCSEOptions
 from selfguide.report.folders import write_report
+from selfguide.report.plots import Histogram, Scatter
 from selfguide.studies import measuring, registry
-from selfguide.studies.base import SMALL, Found, Grid, Measurement, Plan, Setup, Study
+from selfguide.studies.base import SMALL, Findings, Grid, Measurement, Plan, Setup, Study
+from selfguide.studies.context import MeasurementContext
 from selfguide.studies.files import StudyResult
-from selfguide.studies.measuring import Place
-from selfguide.studies.outcome import Column, Histogram, Outcome, Scatter, Table, over_seeds
+from selfguide.studies.outcome import Column, Outcome, Table
+from selfguide.studies.values import over_seeds
 
 MADE: list[str] = []
 
 
-def dimensions(place: Place, name: str, times: int) -> dict[str, Any]:
+def dimensions(context: MeasurementContext, name: str, times: int) -> dict[str, Any]:
     """Of the encoder, or of one that the grid has kept."""
     MADE.append(name)
     if name == "broken":
         raise SelfguideError("It cannot be measured.")
-    encoder = place.load_encoder() if name == "start" else place.kept("tuned", "simcse", 1)
-    rows = place.rows("demo-dev")
+    encoder = context.load_encoder() if name == "start" else context.kept_encoder("tuned", "simcse", 1)
+    rows = context.rows("demo-dev")
     return {
         "value": times * encoder.get_embedding_dimension(),
-        "texts": len(place.sentences()),
+        "texts": len(context.sentences()),
         "rows": len(rows.parts[0]),
     }
 
 
-def process(place: Place, **nothing: Any) -> dict[str, Any]:
+def process(context: MeasurementContext, **nothing: Any) -> dict[str, Any]:
     return {"process": os.getpid()}
 
 
 class Toy(Study):
     """A grid whose encoder is measured."""
 
+    name = "toy"
+    title = "A toy"
+    question = "Does it work?"
     small = replace(SMALL, settings=("max_steps=1", "batch_size=4"), values={"times": (2,), "names": ("start", "kept")})
     full = small
 
@@ -52,25 +57,25 @@ class Toy(Study):
         measurements = [Measurement(one["name"], where, one, after=("tuned",)) for one in arguments]
         return Plan((Grid("tuned", ("simcse",), keep=True),), tuple(measurements))
 
-    def outcome(self, found: Found) -> Outcome:
+    def outcome(self, findings: Findings) -> Outcome:
         rows = [
             {"name": name, "value": over_seeds({1: result["value"], 2: result["value"] + 1.0}) if result else None}
-            for name, result in found.results.items()
+            for name, result in findings.results.items()
         ]
         table = Table(
             "toy", "Dimensions", (Column("name", "name"), Column("value", "value", better="low")), tuple(rows)
         )
         points = {"here": ((0.0, 1.0), (1.0, 2.0)), "there": ((2.0, 0.5),)}
         drawn = (
-            Scatter("scatter", "Points", "Two groups.", "across", "up", points, "Three points."),
+            Scatter("scatter", "Points", "Two groups.", "across", "up", points, alt="Three points."),
             Histogram(
-                "histogram", "Bins", "Two outlines.", "x", (0.0, 0.5, 1.0), {"a": (1, 3), "b": (2, 0)}, "Two bins."
+                "histogram", "Bins", "Two outlines.", "x", (0.0, 0.5, 1.0), {"a": (1, 3), "b": (2, 0)}, alt="Two bins."
             ),
         )
         return Outcome((table,), drawn)
 
 
-def tuned(place: Place, methods: list[str]) -> dict[str, Any]:
+def tuned(context: MeasurementContext, methods: list[str]) -> dict[str, Any]:
     MADE.extend(methods)
     return {}
 
@@ -78,29 +83,32 @@ def tuned(place: Place, methods: list[str]) -> dict[str, Any]:
 class Trains(Study):
     """A measurement that trains by itself."""
 
+    name = title = question = "trains"
+
     def plan(self, setup: Setup) -> Plan:
         measurement = Measurement("one", f"{__name__}:tuned", {"methods": ["simcse"]})
-        return Plan(measurements=(measurement,), measured=("simcse",))
+        return Plan(measurements=(measurement,), measured_methods=("simcse",))
 
-    def outcome(self, found: Found) -> Outcome:
+    def outcome(self, findings: Findings) -> Outcome:
         return Outcome((Table("trains", "Trains", (Column("name", "name"),), ({"name": "one"},)),))
 
 
 class Lone(Study):
     """A measurement in a process of its own."""
 
-    def plan(self, setup: Setup) -> Plan:
-        return Plan(measurements=(Measurement("one", f"{__name__}:process", alone=True),))
+    name = title = question = "lone"
 
-    def outcome(self, found: Found) -> Outcome:
+    def plan(self, setup: Setup) -> Plan:
+        return Plan(measurements=(Measurement("one", f"{__name__}:process", isolated=True),))
+
+    def outcome(self, findings: Findings) -> Outcome:
         return Outcome((Table("lone", "Lone", (Column("name", "name"),), ({"name": "one"},)),))
 
 
 @pytest.fixture
 def toy(monkeypatch: pytest.MonkeyPatch, bert: Path, text_file: Path, tmp_path: Path) -> Any:
-    entry = registry.StudyEntry("toy", "A toy", "Does it work?", "")
-    made = {"toy": Toy(entry), "lone": Lone(entry), "trains": Trains(entry)}
-    monkeypatch.setattr(registry, "make", made.__getitem__)
+    made = {"toy": Toy, "lone": Lone, "trains": Trains}
+    monkeypatch.setattr(registry, "make", lambda name: made[name]())
     MADE.clear()
 
     def call(name: str = "toy", *settings: str, **more: Any) -> StudyResult:

@@ -14,22 +14,12 @@ from browser import BROWSER, FLAGS
 from reported import NASTY, Page
 from selfguide.errors import SelfguideError
 from selfguide.report.folders import write_report
+from selfguide.report.plots import Dots, Histogram, Lines, Matrix, Scatter, Series
 from selfguide.report.study_table import study_table
 from selfguide.report.table import to_csv
-from selfguide.studies.figures import draw_figures
-from selfguide.studies.files import as_markdown
-from selfguide.studies.outcome import (
-    Column,
-    Dots,
-    Histogram,
-    Lines,
-    Matrix,
-    Scatter,
-    Series,
-    Table,
-    over_seeds,
-    plain,
-)
+from selfguide.studies.files import as_markdown, write_figures
+from selfguide.studies.outcome import Column, Table, plain
+from selfguide.studies.values import over_seeds
 
 ONE, TWO, LONE = over_seeds({1: 50.25, 2: 51.5}), over_seeds({1: 48.125, 2: 49.0}), over_seeds({None: 47.0})
 FIGURES = (
@@ -39,8 +29,8 @@ FIGURES = (
     Dots("dots", "Dots", "A dot each.", "score", (("one", ONE), (NASTY, LONE)), {"one": ONE.mean}),
     Matrix("matrix", "Matrix", "Fields.", "across", "down", ("x", "token-cutoff"), ("y", "z"),
            ((ONE, TWO), (None, LONE))),
-    Scatter("scatter", "Scatter", "Points.", "gold", "cosine", {"before": ((0.0, 1.0),), "after": ((2.0, 3.0),)}, "Two."),
-    Histogram("histogram", "Histogram", "Outlines.", "cosine", (0.0, 0.5, 1.0), {"a": (1, 2), "b": (0, 3)}, "Bins."),
+    Scatter("scatter", "Scatter", "Points.", "gold", "cosine", {"before": ((0.0, 1.0),), "after": ((2.0, 3.0),)}, alt="Two."),
+    Histogram("histogram", "Histogram", "Outlines.", "cosine", (0.0, 0.5, 1.0), {"a": (1, 2), "b": (0, 3)}, alt="Bins."),
 )  # fmt: skip
 TABLE = Table(
     "scores",
@@ -94,9 +84,9 @@ def test_the_page_shows_the_files_numbers_and_no_more(results: dict[str, Any], t
     page = Page(write_report(tmp_path))
     assert NASTY.split()[0] not in page.source.replace("</script>\n</body>", "")
     rows = page.tables["Scores"]
-    assert [cell[0] for cell in rows[1]] == ["sg-opt", "50.88 ± 0.88", "1200", "0.0005", "−1.50"]
+    assert [cell[0] for cell in rows[1]] == ["sg-opt", "50.88 ± 0.88", "1,200", "0.0005", "−1.50"]
     assert [cell[0] for cell in rows[3]] == ["failed", "–", "–", "–", "–"]
-    marks = [mark for tag in ("circle", "g", "line") for mark in page.all(tag) if "data-value" in mark]
+    marks = [mark for mark in page.all("g") if "data-value" in mark]
     values = [ONE, TWO, LONE, ONE, TWO, ONE, LONE, ONE, TWO, LONE]
     assert sorted(float(str(mark["data-value"])) for mark in marks) == sorted(
         [*(value.mean for value in values), 46.5, ONE.mean]
@@ -119,10 +109,10 @@ def test_the_tables_say_the_same_in_every_form(results: dict[str, Any]) -> None:
 
 
 def test_every_kind_of_figure_is_drawn_the_same_way_each_time(results: dict[str, Any], tmp_path: Path) -> None:
-    paths = draw_figures(results, tmp_path)
+    paths = write_figures(results, tmp_path)
     assert len(paths) == 2 * len(FIGURES)
     before = [path.read_bytes() for path in paths]
-    assert [path.read_bytes() for path in draw_figures(results, tmp_path)] == before
+    assert [path.read_bytes() for path in write_figures(results, tmp_path)] == before
     assert not [path for path in (tmp_path / "figures").iterdir() if path.name.startswith(".")]
 
 

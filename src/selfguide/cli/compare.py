@@ -47,6 +47,7 @@ def compare(
         list[str] | None, _option("simcse.learning_rate=5e-5, or epochs=2 for all. May be repeated.", _RUN, "--set")
     ] = None,
     baseline: Annotated[str | None, _option("Row to test the others against; empty: the first.", _RUN)] = None,
+    report: Annotated[bool, _option("Write report.html into OUTPUT.", _RUN, shown=True)] = True,
     jobs: Annotated[int | None, _option("Cells side by side; empty: by cores, 1 on a GPU.", _RUN)] = None,
     again: Annotated[bool, _option("Run finished cells all the same.", _RUN, "--again")] = False,
     keep: Annotated[bool, _option("Keep the encoders, in OUTPUT/encoders.", _RUN, "--keep")] = False,
@@ -93,7 +94,7 @@ def compare(
 
     reporter = Reporter(quiet=quiet)
     if from_ is not None:
-        _from_cells(from_, text, baseline, reporter)
+        _from_cells(from_, text, baseline, report, reporter)
         return
     if not text:
         raise UsageError(
@@ -120,6 +121,7 @@ def compare(
         settings=set_ or (),
         baseline=baseline,
         output=output,
+        report=report,
         jobs=jobs,
         again=again,
         keep=keep,
@@ -131,13 +133,14 @@ def compare(
         command=command_typed(sys.argv[1:]),
         quiet=quiet,
     )
-    _show(found, output, reporter)
+    _show(found, output, report, reporter)
     if found.failed:
         raise typer.Exit(1)
 
 
-def _from_cells(folder: Path, text: list[str] | None, baseline: str | None, reporter: Reporter) -> None:
+def _from_cells(folder: Path, text: list[str] | None, baseline: str | None, report: bool, reporter: Reporter) -> None:
     from selfguide.comparison.compare import compare_from
+    from selfguide.report.folders import write_report_or_warn
 
     if text:
         raise UsageError(f"--from makes tables of what is in {folder} and runs nothing: leave {' '.join(text)} out.")
@@ -146,10 +149,12 @@ def _from_cells(folder: Path, text: list[str] | None, baseline: str | None, repo
         names = ", ".join(dict.fromkeys(record.label for record in others))
         reporter.note(f"Left out, as made with another text, encoder, tasks or protocol than the newest cell: {names}.")
     found.write(folder)
-    _show(found, folder, reporter)
+    if report:
+        write_report_or_warn(folder, reporter)
+    _show(found, folder, report, reporter)
 
 
-def _show(found: Comparison, output: Path, reporter: Reporter) -> None:
+def _show(found: Comparison, output: Path, report: bool, reporter: Reporter) -> None:
     from rich.console import Console
 
     from selfguide.comparison.tables import notes, show
@@ -160,10 +165,8 @@ def _show(found: Comparison, output: Path, reporter: Reporter) -> None:
     for row in found.summary.rows:
         for warning in row.warnings:
             reporter.note(f"warning of {row.label}: {warning}")
-    from selfguide.report.folders import write_report
-
-    page = write_report(output)
-    reporter.note(f"Tables: {output / 'comparison.md'}, .tex, .csv and .json; the page to look at: {page}")
+    page = f"; the page: {output / 'report.html'}" if report else ""
+    reporter.note(f"Tables: {output / 'comparison.md'}, .tex, .csv and .json{page}")
 
 
 def seeds_named(word: str) -> int | list[int]:

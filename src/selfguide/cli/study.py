@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def study(
-    name: Annotated[str | None, typer.Argument(help="Which study; --list tells of them.", show_default=False)] = None,
+    name: Annotated[str | None, typer.Argument(help="The study to run; --list shows them.", show_default=False)] = None,
     list_: Annotated[bool, typer.Option("--list", help="List the studies.")] = False,
     full: Annotated[
         bool, typer.Option("--full", help="The papers' protocol, for a GPU and SELFGUIDE_DATA, not the demonstration.")
@@ -25,7 +25,7 @@ def study(
     encoder: shared.Encoder = "mini",
     text: Annotated[str | None, typer.Option(help="Text of your own: a file, data:stsb.", show_default=False)] = None,
     limit: Annotated[
-        int | None, typer.Option(help="So many sentences of it, drawn at random.", show_default=False)
+        int | None, typer.Option(help="Number of sentences to sample from it.", show_default=False)
     ] = None,
     tasks: Annotated[
         str | None, typer.Option(help="Tasks to score, as for `selfguide eval`.", show_default=False)
@@ -46,24 +46,23 @@ def study(
             "--set", help="A list of the study's (temperatures=0.01,0.1) or a setting of methods (max_steps=100)."
         ),
     ] = None,
-    data: Annotated[
-        Path | None, typer.Option(help="Data folder; empty: what SELFGUIDE_DATA says.", show_default=False)
-    ] = None,
+    data: Annotated[Path | None, typer.Option(help="Data folder; empty: SELFGUIDE_DATA.", show_default=False)] = None,
     output: Annotated[
         Path | None,
         typer.Option("--output", "-o", help="Folder of the study; empty: study-NAME.", show_default=False),
     ] = None,
+    report: Annotated[bool, typer.Option(help="Write report.html into the folder.")] = True,
     jobs: Annotated[
-        int | None, typer.Option(help="Cells side by side; empty: by cores, 1 on a GPU.", show_default=False)
+        int | None, typer.Option(help="Cells in parallel; empty: by cores, 1 on a GPU.", show_default=False)
     ] = None,
     device: shared.Device = "auto",
-    again: Annotated[bool, typer.Option("--again", help="Run finished cells all the same.")] = False,
+    again: Annotated[bool, typer.Option("--again", help="Run finished cells again.")] = False,
     quiet: shared.Quiet = False,
 ) -> None:
     """Answer one question about the methods, with tables, figures and a page; without a name, list the questions.
 
     The small setting is a demonstration of minutes on the package's own data; `--full` needs a GPU and the STS sets. What
-    is finished in the folder is not run again, so a study that was stopped goes on with the same command.
+    has finished in the folder is not run again, so the same command continues a study that was stopped.
 
     **Examples**
 
@@ -78,9 +77,9 @@ def study(
     if name is None or list_:
         _list()
         return
-    from selfguide.studies.registry import entry
+    from selfguide.studies import registry
 
-    entry(name)  # a wrong name is said before anything is imported
+    registry.info(name)  # a wrong name is refused before torch is imported
     from selfguide.progress import Reporter
     from selfguide.studies.run import study as run
 
@@ -99,13 +98,14 @@ def study(
         data=data,
         settings=set_ or (),
         output=folder,
+        report=report,
         jobs=jobs,
         again=again,
         device=device,
         command=command_typed(sys.argv[1:]),
         quiet=quiet,
     )
-    _show(found, folder, reporter)
+    _show(found, folder, report, reporter)
     if found.failed:
         raise typer.Exit(1)
 
@@ -114,19 +114,18 @@ def _list() -> None:
     from rich.console import Console
     from rich.table import Table
 
-    from selfguide.studies.registry import STUDIES
+    from selfguide.studies.registry import studies
 
     table = Table("study", "question", "after", box=None, padding=(0, 2, 0, 0))
-    for entry in STUDIES:
-        table.add_row(entry.name, entry.question, entry.reference)
+    for item in studies():
+        needs = f" Needs {item.needs}." if item.needs else ""
+        table.add_row(item.name, item.question + needs, item.reference)
     Console(highlight=False).print(table)
 
 
-def _show(found: StudyResult, folder: Path, reporter: Reporter) -> None:
+def _show(found: StudyResult, folder: Path, report: bool, reporter: Reporter) -> None:
     from rich.console import Console
 
-    from selfguide.report.folders import write_report
-    from selfguide.studies.figures import MISSING, can_draw, draw_figures
     from selfguide.studies.files import show
 
     show(found.results, Console(highlight=False))
@@ -134,8 +133,5 @@ def _show(found: StudyResult, folder: Path, reporter: Reporter) -> None:
         reporter.note(note)
     for warning in found.results["warnings"]:
         reporter.note(f"warning of {warning}")
-    if can_draw():
-        draw_figures(found.results, folder)
-    elif found.results["figures"]:
-        reporter.note(MISSING)
-    reporter.note(f"Numbers: {folder / 'study.json'}; tables: {folder / 'study.md'}; the page: {write_report(folder)}")
+    page = f"; the page: {folder / 'report.html'}" if report else ""
+    reporter.note(f"Numbers: {folder / 'study.json'}; tables: {folder / 'study.md'}{page}")

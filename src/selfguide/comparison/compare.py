@@ -31,6 +31,7 @@ from selfguide.errors import InterruptedRun, UsageError
 from selfguide.evaluation.evaluate import load_tasks
 from selfguide.evaluation.protocol import Protocol
 from selfguide.progress import Reporter
+from selfguide.report.folders import write_report_or_warn
 
 if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Comparison:
-    """The cells of a comparison and what they come to."""
+    """The cells of a comparison and their summary."""
 
     records: tuple[CellRecord, ...]
     summary: Summary
@@ -49,15 +50,22 @@ class Comparison:
         return tuple(record for record in self.records if record.error is not None)
 
     def markdown(self) -> str:
-        """The table with its notes."""
+        """Return the table with its notes in Markdown."""
         return as_markdown(self.summary)
 
     def latex(self) -> str:
-        """The table for booktabs."""
+        """Return the table as a booktabs tabular."""
         return as_latex(self.summary)
 
     def write(self, folder: str | Path) -> list[Path]:
-        """Write ``comparison.csv``, ``.md``, ``.tex`` and ``.json``; returns their paths."""
+        """Write ``comparison.csv``, ``.md``, ``.tex`` and ``.json``.
+
+        Args:
+            folder: Where to write; it is created if need be.
+
+        Returns:
+            The paths of the files.
+        """
         return write_tables(self.summary, self.records, Path(folder))
 
 
@@ -74,6 +82,7 @@ def compare(
     settings: Iterable[str] = (),
     baseline: str | None = None,
     output: str | Path | None = None,
+    report: bool = True,
     jobs: int | None = None,
     again: bool = False,
     keep: bool = False,
@@ -89,21 +98,37 @@ def compare(
     """Train and score methods with several seeds each.
 
     Args:
-        encoder: what every method starts from: ``"mini"``, a folder, a hub name, or a SentenceTransformer.
-        text: what :func:`selfguide.train` takes, or ``"data:stsb"``: STS-B's sentences without their grades.
-        methods: rows as words, ``"mean,simcse:epochs=2,sg-opt+whitening"`` (:mod:`selfguide.comparison.specs`); or a list of
-            words, method classes, instances and functions that make a loss; or a mapping from labels to these.
-        seeds: how many (1, 2, 3 …), or which. Methods that draw nothing at random are run once.
-        tasks, pairs, data, allow_partial, download: what to score on, as in :func:`selfguide.evaluate`.
-        dev: a file of graded pairs or a task such as ``"stsb-dev"``, which chooses the checkpoints of tuned methods.
+        encoder: The encoder that every method starts from: ``"mini"``, a folder, a hub name, or a SentenceTransformer.
+        text: Text as :func:`selfguide.train` takes it, or ``"data:stsb"``: STS-B's sentences without their grades.
+        methods: Rows as text, ``"mean,simcse:epochs=2,sg-opt+whitening"`` (:mod:`selfguide.comparison.specs`); or a list of
+            such texts, method classes, instances and functions that make a loss; or a mapping from labels to these.
+        seeds: How many (1, 2, 3 …), or which. Methods that draw nothing at random are run once.
+        tasks: Tasks to score on, as in :func:`selfguide.evaluate`.
+        pairs: Files of graded pairs to score on.
+        dev: A file of graded pairs or a task such as ``"stsb-dev"``, which chooses the checkpoints of tuned methods.
+        data: The data folder; ``None`` means the one that SELFGUIDE_DATA names.
         settings: ``"simcse.learning_rate=5e-5"`` for one method, ``"epochs=2"`` for all.
-        baseline: the row that others are tested against; the first unless named.
-        output: folder for the cells' files and the tables; what it holds already is not run again. None: nothing is kept.
-        jobs: cells side by side, in as many processes.
-        again: run finished cells all the same.
-        keep: keep the encoders too, under ``output/encoders``.
-        protocol: how scores are made.
-        command: what was typed, for the record.
+        baseline: The row that others are tested against; the first unless given.
+        output: Folder for cells, tables and page; cells that are finished there are not run again. ``None`` keeps nothing.
+        report: Write ``report.html`` into the folder.
+        jobs: Number of cells that run at the same time, each in its own process.
+        again: Run finished cells again.
+        keep: Keep the encoders too, under ``output/encoders``.
+        protocol: How scores are computed.
+        text_options: How the text is read.
+        allow_partial: Score files that miss rows.
+        download: Look for missing data on the hub.
+        device: ``"cpu"``, ``"cuda"``, ``"mps"`` or ``"auto"``.
+        batch_size: Sentences in a forward pass when scoring.
+        command: The command line, for the record.
+        quiet: Show no progress.
+
+    Returns:
+        The cells and their summary; a cell that failed is one of them.
+
+    Raises:
+        UsageError: An argument is wrong; nothing has been run.
+        InterruptedRun: The comparison was interrupted; finished cells are kept.
 
     Example::
 
@@ -118,11 +143,11 @@ def compare(
             f"There is no row {baseline!r} to compare with; there are {', '.join(s.label for s in specs)}."
         )
     if keep and output is None:
-        raise UsageError("To keep the encoders, say where: output=, the folder of the comparison.")
+        raise UsageError("To keep the encoders, name the folder of the comparison: output=FOLDER.")
     cells = _cells(specs, _seeds(seeds))
     protocol = protocol or Protocol()
     locator = DatasetLocator(data, protocol.text, allow_partial, download)
-    # Everything that can be refused is looked at before the first cell runs.
+    # Everything that can be refused is checked before the first cell runs.
     rows = ScoringData(
         load_tasks(tasks, pairs, data, protocol, allow_partial=allow_partial, download=download),
         dev_rows(dev, locator),
@@ -142,11 +167,21 @@ def compare(
         found = Comparison(records, summarise(records, baseline))
         if output is not None:
             found.write(folder)
+            if report:
+                write_report_or_warn(folder, reporter)
         return found
 
 
 def compare_from(folder: str | Path, baseline: str | None = None) -> tuple[Comparison, list[CellRecord]]:
-    """A comparison from its cells' files alone, and the cells left out: those of another text, encoder or protocol."""
+    """Make a comparison from the files of its cells.
+
+    Args:
+        folder: The folder of the comparison.
+        baseline: The row that others are tested against; the first unless given.
+
+    Returns:
+        The comparison, and the cells left out: those of another text, encoder, tasks or protocol than the newest one.
+    """
     fitting, others = split_by_setting(CellFolder(Path(folder)).read_all())
     return Comparison(tuple(fitting), summarise(fitting, baseline)), others
 
@@ -164,7 +199,7 @@ def _cells(specs: Sequence[Spec], seeds: Sequence[int]) -> list[Cell]:
 
 @contextmanager
 def _folders(output: str | Path | None) -> Iterator[tuple[Path, Path]]:
-    """The folder of what cells share while they run, and that of what is kept."""
+    """Yield the temporary folder that the cells share, and the folder of what is kept."""
     with tempfile.TemporaryDirectory(prefix="selfguide-compare-") as work:
         yield Path(work), Path(output) if output is not None else Path(work) / "output"
 
@@ -177,7 +212,7 @@ def _prepared(
     device: str,
     reporter: Reporter,
 ) -> SharedSetting:
-    """Put what all cells need into the work folder, and say what it is."""
+    """Write what all cells need into the work folder, and return what identifies it."""
     from selfguide.engine.digest import model_digest
     from selfguide.models.encoders import load_encoder, quiet_libraries
     from selfguide.runs.run import GIVEN_ENCODER

@@ -1,27 +1,30 @@
-"""What is measured of a run's encoder before and after: plain values, which the page carries as JSON and gives back."""
+"""What is measured of a run's encoder before and after training, which the page of the run carries as JSON.
+
+The names of the fields are the keys of that JSON, so that pages of earlier versions can be read.
+"""
 
 from __future__ import annotations
 
 import json
 import re
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 BINS = 40
-"""Of the histogram of cosines, from −1 to 1."""
+"""Bins of the histogram of cosines, from −1 to 1."""
 _OPEN, _CLOSE = '<script type="application/json" id="evidence">', "</script>"
 Neighbours = tuple[tuple[int, float], ...]
-"""The nearest sentences, nearest first: their number, and the cosine."""
+"""Index and cosine of the nearest sentences, nearest first."""
 
 
 @dataclass(frozen=True)
 class Geometry:
-    """How the vectors of some sentences lie."""
+    """How the embeddings of some sentences are distributed."""
 
     dimensions: int
     mean_cosine: float
-    """Over all pairs of different sentences; near 1 where all vectors point one way (anisotropy)."""
+    """Over all pairs of different sentences; near 1 where all embeddings point one way (anisotropy)."""
     effective_rank: float
     """exp of the entropy of the singular values of the centred unit vectors."""
     uniformity: float
@@ -35,7 +38,7 @@ class Side:
     """One encoder, before or after."""
 
     words: str
-    """Whose vectors these are."""
+    """Which encoder this is."""
     geometry: Geometry
     nearest: tuple[Neighbours, ...]
     """For each sentence."""
@@ -43,34 +46,42 @@ class Side:
 
 @dataclass(frozen=True)
 class RunEvidence:
-    """Before and after on the same sentences."""
+    """Measurements before and after training, on the same sentences."""
 
     measured: int
     """On how many sentences the geometry was measured."""
     sentences: tuple[str, ...]
-    """Those whose neighbours are told: the first of the measured ones, long ones cut."""
+    """Those whose neighbours are shown: the first of the measured ones, truncated where they are long."""
     before: Side
     after: Side
 
+    @property
+    def kept_neighbours(self) -> float:
+        """The share of the nearest sentences before that are among the nearest after."""
+        pairs = list(zip(self.before.nearest, self.after.nearest, strict=True))
+        kept = sum(len({place for place, _ in one} & {place for place, _ in two}) for one, two in pairs)
+        return kept / sum(len(one) for one, _ in pairs)
+
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> RunEvidence:
-        """Back from ``asdict`` and JSON."""
+        """Read what ``dataclasses.asdict`` and JSON made of the evidence."""
         return cls(int(values["measured"]), tuple(values["sentences"]), _side(values["before"]), _side(values["after"]))
 
 
-def embedded(evidence: RunEvidence) -> str:
-    """As an element of the page. A sentence may contain anything, so no `<` is left that could end the element."""
-    compact = json.dumps(asdict(evidence), ensure_ascii=False, separators=(",", ":"))
-    return _OPEN + compact.replace("<", "\\u003c").replace("\u2028", "\\u2028") + _CLOSE
+def read_evidence(page: Path) -> RunEvidence | None:
+    """Read the evidence that the page of a run carries.
 
+    Args:
+        page: The page.
 
-def evidence_of(page: Path) -> RunEvidence | None:
-    """What a former page carries; None where there is no page, or one without evidence."""
+    Returns:
+        The evidence; None where there is no page, or one without evidence.
+    """
     try:
         content = page.read_text(encoding="utf-8")
         found = re.search(re.escape(_OPEN) + "(.*?)" + re.escape(_CLOSE), content, re.DOTALL)
         return RunEvidence.from_dict(json.loads(found.group(1))) if found else None
-    except (OSError, ValueError, KeyError, TypeError):  # not a page of ours: the report does without
+    except (OSError, ValueError, KeyError, TypeError):  # not a page of a run
         return None
 
 

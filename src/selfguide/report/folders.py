@@ -1,4 +1,4 @@
-"""From a folder to its page: what the folder holds decides which report it is."""
+"""Write the page of a folder: what the folder holds decides which report it is."""
 
 from __future__ import annotations
 
@@ -8,11 +8,17 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from jinja2 import UndefinedError
+
 from selfguide.errors import SelfguideError, UsageError
 from selfguide.evaluation.results import SCORES_FILE, ScoreFolder
 from selfguide.files import write_text
 from selfguide.progress import Reporter
-from selfguide.report.evidence import RunEvidence, evidence_of
+from selfguide.report.comparison_page import comparison_page
+from selfguide.report.evidence import RunEvidence, read_evidence
+from selfguide.report.run_page import run_page
+from selfguide.report.scores_page import scores_page
+from selfguide.report.study_page import study_page
 from selfguide.training.configuration import RUN_FILE
 
 PAGE = "report.html"
@@ -21,7 +27,18 @@ STUDY_FILE = "study.json"
 
 
 def write_report(folder: str | Path, output: str | Path | None = None) -> Path:
-    """Write the report of a study, a comparison, a finished run or a folder of scores; returns where (``report.html`` in it)."""
+    """Write the page of a study, a comparison, a finished run or a folder of scores.
+
+    Args:
+        folder: What ``selfguide study``, ``compare``, ``train`` or ``eval`` wrote.
+        output: The file to write; ``report.html`` in the folder unless given.
+
+    Returns:
+        The path of the page.
+
+    Raises:
+        SelfguideError: There is nothing to report on in the folder, or the page cannot be written.
+    """
     folder = Path(folder)
     content = _page_of(folder)
     path = folder / PAGE if output is None else Path(output)
@@ -31,40 +48,36 @@ def write_report(folder: str | Path, output: str | Path | None = None) -> Path:
     return path
 
 
-def write_run_report(folder: Path, evidence: RunEvidence | None, reporter: Reporter) -> None:
-    """The page of a run whose ``run.json`` is in the folder; a run is worth more than its page, so trouble is a warning."""
-    from selfguide.report.run_page import run_page
+def write_report_or_warn(folder: Path, reporter: Reporter, evidence: RunEvidence | None = None) -> None:
+    """Write ``report.html`` at the end of a run, a comparison or a study, whose results are worth more than their page.
 
+    Args:
+        folder: What the run, comparison or study wrote.
+        reporter: Gets a warning where the page cannot be written.
+        evidence: What was measured of a run's encoder before and after training.
+    """
     try:
-        _write(folder / PAGE, _made(folder / RUN_FILE, lambda run: run_page(run, evidence)))
+        _write(folder / PAGE, _page_of(folder, evidence))
     except SelfguideError as error:
         if os.environ.get("SELFGUIDE_DEBUG") == "1":
             raise
-        reporter.warn(f"the run has no {PAGE}: {error}")
+        reporter.warn(f"no {PAGE} was written: {error}")
 
 
-def _page_of(folder: Path) -> str:
+def _page_of(folder: Path, evidence: RunEvidence | None = None) -> str:
     if not folder.is_dir():
         raise SelfguideError(
             f"There is no folder {folder}: name what `selfguide train`, `compare`, `study` or `eval` wrote, the folder itself."
         )
     if (folder / STUDY_FILE).is_file():
-        from selfguide.report.study_page import study_page
-
         return _made(folder / STUDY_FILE, study_page)
     if (folder / COMPARISON_FILE).is_file():
-        from selfguide.report.comparison_page import comparison_page
-
         return _made(folder / COMPARISON_FILE, comparison_page)
     if (folder / RUN_FILE).is_file():
-        from selfguide.report.run_page import run_page
-
         # What was measured during the run cannot be measured again: an earlier page carries it.
-        evidence = evidence_of(folder / PAGE)
-        return _made(folder / RUN_FILE, lambda run: run_page(run, evidence))
+        known = evidence or read_evidence(folder / PAGE)
+        return _made(folder / RUN_FILE, lambda run: run_page(run, known))
     if (folder / SCORES_FILE).is_file():
-        from selfguide.report.scores_page import scores_page
-
         scores = ScoreFolder(folder).scores
         if not scores:
             raise SelfguideError(f"{folder / SCORES_FILE} holds no scores yet; `selfguide eval` puts some there.")
@@ -84,13 +97,13 @@ def _page_of(folder: Path) -> str:
 
 
 def _made(path: Path, make: Callable[[dict[str, Any]], str]) -> str:
-    """The page of a file's content; a file of another kind or version is said to be one."""
+    """Make the page of a file's content, and say so where the file is of another kind or version."""
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
         if not isinstance(content, dict):
             raise TypeError("not an object")
         return make(content)
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, IndexError) as error:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, IndexError, UndefinedError) as error:
         if os.environ.get("SELFGUIDE_DEBUG") == "1":
             raise
         raise SelfguideError(

@@ -7,13 +7,15 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from rich.markup import escape
 from rich.table import Table as TerminalTable
+
+from selfguide.report.formatting import setting
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -87,6 +89,20 @@ class Table:
     def is_best(self, place: int, cell: Cell) -> bool:
         """Return whether a cell of a column is to be set in bold."""
         return cell.value is not None and cell.text == self.best[place]
+
+
+def settings_table(values: Mapping[str, Any], caption: str) -> Table:
+    """Make a table of settings.
+
+    Args:
+        values: The settings by their names.
+        caption: The table's caption.
+
+    Returns:
+        A table of two columns.
+    """
+    rows = [[Cell(name.replace("_", " ")), Cell(setting(value))] for name, value in values.items()]
+    return Table([Heading("setting", numeric=False), Heading("value", numeric=False)], rows, caption, sortable=False)
 
 
 def to_csv(table: Table) -> str:

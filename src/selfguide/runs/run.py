@@ -20,7 +20,7 @@ from selfguide.models.encoders import load_encoder, quiet_libraries, with_poolin
 from selfguide.models.folders import is_stock
 from selfguide.progress import Reporter, is_main_process
 from selfguide.report.evidence import RunEvidence
-from selfguide.report.folders import write_run_report
+from selfguide.report.folders import write_report_or_warn
 from selfguide.runs.evidence import collect_after, collect_before, sample
 from selfguide.runs.folder import work_folder
 from selfguide.runs.prepared_text import check_text, prepare_text
@@ -159,7 +159,7 @@ def run(
         _fill(record, outcome, reporter)
         record.seconds["total"] = time.monotonic() - started
         if output is not None:
-            _finish(outcome.encoder, record, work, Path(output), (evidence, reporter) if report else None)
+            _finish(outcome.encoder, record, work, Path(output), (reporter, evidence) if report else None)
         return outcome.encoder, record
 
 
@@ -234,7 +234,7 @@ def _finish(
     record: RunRecord,
     work: Path,
     final: Path,
-    report: tuple[RunEvidence | None, Reporter] | None,
+    report: tuple[Reporter, RunEvidence | None] | None,
 ) -> None:
     """Write the folder under a temporary name, then rename it."""
     from selfguide.runs.card import model_card
@@ -248,7 +248,7 @@ def _finish(
         facts = {**asdict(record), "stock": is_stock(encoder)}
         (finished / RUN_FILE).write_text(json.dumps(facts, indent=2), encoding="utf-8")
         if report is not None:
-            write_run_report(finished, *report)
+            write_report_or_warn(finished, *report)
         _keep_curves(work, finished)
         _use_default_permissions(finished)
         replace_folder(finished, final)

@@ -1,50 +1,39 @@
 """Efficiency: what each method costs, in training and in use.
 
-Every number is measured with nothing beside it, on a CPU in a fresh process, so that neither what an earlier method left in
-memory nor a neighbour's work counts. Training is everything between the loaded encoder and the finished one, without dev
-checks. Inference encodes the study's text with the finished encoder, in batches as `selfguide encode` makes them, and the
-fastest of a few passes counts. Both come after a warm-up, since libraries are loaded when they are first needed.
+Every number is measured with nothing beside it, on a CPU in a new process, so that neither the memory of an earlier method nor
+other work counts. Training is everything between the loaded encoder and the finished one, without dev checks. Inference
+encodes the study's text with the finished encoder, in the batches of `selfguide encode`; the fastest of a few passes counts.
+Both come after a warm-up, since libraries are loaded when they are first needed.
 
-Times on different machines, or on one at different hours, do not compare: so all are given as ratios too, against the mean of
-the same round. One unit is the time in which the mean encodes the text, so that a training of 30 takes as long as encoding it
-thirty times. Rounds go through all methods in turn, so that a slow quarter of an hour falls on all of them.
+Times on different machines, or on one at different hours, do not compare. So all are given as ratios too, against the mean of
+the same round: one unit is the time in which the mean encodes the text, so that a training of 30 takes as long as encoding it
+thirty times. A round goes through all methods, so that a slow quarter of an hour affects all of them.
 
-Memory on a GPU is the largest that torch had allocated at once, less what was allocated before. On a CPU it is the largest
-resident size of the process, less what the interpreter and its libraries took after the warm-up, before the encoder was
-loaded for good.
+Memory on a GPU is the most that torch had allocated at once, less what was allocated before. On a CPU it is the peak resident
+size of the process, less its size after the warm-up, before the encoder was loaded for good.
 """
 
 from __future__ import annotations
 
-import ctypes
-import gc
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import asdict, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from selfguide.comparison.specs import Spec, parse_specs
-from selfguide.comparison.summary import Value
-from selfguide.errors import UsageError
-from selfguide.studies.base import FULL, SMALL, Found, Grid, Measurement, Plan, Scale, Setup, Study
-from selfguide.studies.graded_runs import runs_of
-from selfguide.studies.measuring import Place, record_stem
-from selfguide.studies.outcome import (
-    Column,
-    Dots,
-    Entry,
-    Figure,
-    Outcome,
-    Scatter,
-    Table,
-    main_value,
-    over_seeds,
-    score_columns,
-    score_entries,
-)
-from selfguide.studies.texts import Drawn
+from selfguide.comparison.specs import parse_specs
+from selfguide.engine.encode import sentence_vectors
+from selfguide.options import AtLeast, check
+from selfguide.progress import Reporter
+from selfguide.report.plots import Dots, Figure, Scatter
+from selfguide.runs.run import run
+from selfguide.studies.base import FEW_STEPS, FULL, SMALL, Findings, Grid, Measurement, Plan, Setup, Study
+from selfguide.studies.context import MeasurementContext
+from selfguide.studies.memory import GPU, PeakMemory
+from selfguide.studies.outcome import Column, Outcome, Table, TableRow, main_value, score_columns, score_entries
+from selfguide.studies.specs import GridRun, known_settings, runs_of
+from selfguide.studies.texts import TextSample
+from selfguide.studies.values import Value, known_over_seeds
+from selfguide.training.configuration import RunConfig
 
 if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
@@ -53,223 +42,126 @@ GRID = "methods"
 UNIT = "mean"
 """The method whose pass over the text is the unit of time."""
 _METHODS = (UNIT, "wk", "whitening", "flow", "fused", "simcse", "sg-opt")
-_MIB = 2**20
-_STATUS, _RESET = Path("/proc/self/status"), Path("/proc/self/clear_refs")
 _WARM_UP = 128
-_GPU = "GPU"
 
 
 class Efficiency(Study):
     """Methods × (training, inference) × (time, memory)."""
 
-    # Half of the usual sentences and steps: fourteen processes that load their libraries take long enough.
-    small = replace(
-        SMALL,
-        limit=200,
-        settings=("max_steps=20", "batch_size=16", "dev_every=20", "head_size=512"),
-        values={"methods": _METHODS, "rounds": (1,), "passes": (3,)},
-    )
+    name = "efficiency"
+    title = "Time and memory"
+    question = "What do the methods cost, in training and in use?"
+    reference = "Kim, Yoo and Lee, ACL 2021"
+    # Half of the usual sentences and steps, because fourteen processes that load their libraries take long enough.
+    small = replace(SMALL, limit=200, settings=FEW_STEPS, values={"methods": _METHODS, "rounds": (1,), "passes": (3,)})
     full = replace(FULL, values={"methods": _METHODS, "rounds": (3,), "passes": (3,)})
 
     def plan(self, setup: Setup) -> Plan:
-        methods = _with_unit(setup.values("methods"))
-        firsts = {run.label: run.seed for run in reversed(runs_of(methods, setup.scale.seeds))}
+        """See :meth:`Study.plan`."""
+        scale, methods = setup.scale, tuple(setup.values("methods"))
+        methods = methods if UNIT in methods else (UNIT, *methods)
+        first_seeds = {run.label: run.seed for run in reversed(runs_of(methods, scale.seeds))}
         passes, rounds = _at_least_one(setup, "passes"), _at_least_one(setup, "rounds")
-        specs = _resolved(methods, setup.scale)
+        # With all their options, as the grid runs them.
+        specs = parse_specs(methods, [*known_settings(methods, scale.settings), *scale.user_settings])
         measurements = []
         for turn in range(1, rounds + 1):
             for spec in specs:
-                label, seed = spec.label, firsts[spec.label]
-                stages = [asdict(stage) for stage in spec.stages]
-                training = {"stages": stages, "seed": seed, "turn": turn}
-                encoding = {"label": label, "seed": seed, "turn": turn, "passes": passes}
-                measurements += [
-                    Measurement(_key("training", label, turn), f"{__name__}:training_cost", training, alone=True),
-                    Measurement(
-                        _key("inference", label, turn), f"{__name__}:inference_cost", encoding, (GRID,), alone=True
-                    ),
-                ]
+                shared = {"seed": first_seeds[spec.label], "turn": turn}
+                training = {"stages": [asdict(stage) for stage in spec.stages], **shared}
+                inference = {"label": spec.label, "passes": passes, **shared}
+                for kind, arguments, after in (("training", training, ()), ("inference", inference, (GRID,))):
+                    key, function = _key(kind, spec.label, turn), f"{__name__}:{kind}_cost"
+                    measurements.append(Measurement(key, function, arguments, after, isolated=True))
         return Plan((Grid(GRID, methods, "what the methods come to", keep=True),), tuple(measurements))
 
-    def outcome(self, found: Found) -> Outcome:
-        summary = found.summary(GRID)
-        rounds = _at_least_one(found.setup, "rounds")
-        labels = [row.label for row in summary.rows]
-        costs = {label: _costs(found.results, label, rounds) for label in labels}
-        rows: list[dict[str, Entry]] = [
+    def outcome(self, findings: Findings) -> Outcome:
+        """See :meth:`Study.outcome`."""
+        summary = findings.summary(GRID)
+        rounds = _at_least_one(findings.setup, "rounds")
+        costs = {row.label: _costs(findings.results, row.label, rounds) for row in summary.rows}
+        rows: list[TableRow] = [
             {"method": row.label, **score_entries(row, summary), **costs[row.label]} for row in summary.rows
         ]
-        name = Column("method", "method")
-        score = score_columns(summary, every=False)
-        device = next((result["memory"]["of"] for result in found.results.values() if result), "")
-        tables = (
-            Table("ratios", "Cost against the mean", (name, *score, *_RATIOS), tuple(rows), (_RATIO_NOTE,)),
-            Table(
-                "costs",
-                f"Seconds and MiB on a {device}" if device else "Seconds and MiB",
-                (name, *_SECONDS, *(() if device == _GPU else _PROCESS)),
-                tuple(rows),
-                (_SECONDS_NOTE if device == _GPU else f"{_SECONDS_NOTE} {_PROCESS_NOTE}",),
-            ),
-        )
+        method = Column("method", "method")
+        device = next((result["memory"]["of"] for result in findings.results.values() if result), "")
+        # On a GPU all measurements share a process, whose peak memory is no method's own.
+        process, note = ((), _SECONDS_NOTE) if device == GPU else (_PROCESS, f"{_SECONDS_NOTE} {_PROCESS_NOTE}")
+        ratios = [method, *score_columns(summary, every=False), *_RATIOS]
+        title = f"Seconds and MiB on a {device}" if device else "Seconds and MiB"
+        tables = [
+            Table("ratios", "Cost against the mean", ratios, rows, [_RATIO_NOTE]),
+            Table("costs", title, [method, *_SECONDS, *process], rows, [note]),
+        ]
         scores = {row.label: value for row in summary.rows if (value := main_value(row, summary))}
         return Outcome(tables, _figures(costs, scores, summary.main.title))
+
+
+def _at_least_one(setup: Setup, name: str) -> int:
+    check(name, number := int(setup.value(name)), AtLeast(1))
+    return number
+
+
+def _key(kind: str, label: str, turn: int) -> str:
+    return f"{kind}-{GridRun(label, None).stem.removesuffix('.once')}-{turn}"
 
 
 # -- measuring -----------------------------------------------------------------------------------------------------------
 
 
-def training_cost(place: Place, stages: Sequence[Mapping[str, Any]], seed: int | None, turn: int) -> dict[str, Any]:
-    """What a method takes from the loaded encoder to the finished one; the result is thrown away."""
-    sentences = place.sentences()
-    # One step on a few sentences first: libraries are loaded when they are needed, and that is not the method's time.
-    _trained(place, stages, seed, sentences[:_WARM_UP], max_steps=1)
-    with _Memory(place) as memory:
-        seconds, steps = _trained(place, stages, seed, sentences)
-    return {"seconds": seconds, "steps": steps, "turn": turn, "memory": memory.told()}
+def training_cost(
+    context: MeasurementContext, stages: Sequence[Mapping[str, Any]], seed: int | None, turn: int
+) -> dict[str, Any]:
+    """Measure a method from the loaded encoder to the finished one; the encoder is thrown away."""
+    sentences = context.sentences()
+    # One step on a few sentences first, so that loading libraries does not count.
+    _train(context, stages, seed, sentences[:_WARM_UP], max_steps=1)
+    with PeakMemory(context.on_gpu) as memory:
+        seconds, steps = _train(context, stages, seed, sentences)
+    return {"seconds": seconds, "steps": steps, "turn": turn, "memory": memory.to_dict()}
 
 
-def _trained(
-    place: Place, stages: Sequence[Mapping[str, Any]], seed: int | None, sentences: list[str], **changes: Any
+def _train(
+    context: MeasurementContext, stages: Sequence[Mapping[str, Any]], seed: int | None, text: list[str], **changes: Any
 ) -> tuple[float, int]:
-    """Seconds and steps of a method or a chain of them."""
-    from selfguide.progress import Reporter
-    from selfguide.runs.run import run
-    from selfguide.training.configuration import RunConfig
-
-    drawn = {} if seed is None else {"seed": seed}
-    device = {} if place.device == "auto" else {"device": place.device}
+    """Run a chain of methods and return its seconds and steps."""
+    changes |= {} if seed is None else {"seed": seed}
+    changes |= {} if context.device == "auto" else {"device": context.device}
     encoder: SentenceTransformer | None = None
     seconds, steps = 0.0, 0
     for stage in stages:
-        config = RunConfig(
-            text=("the study's text",),
-            encoder=place.encoder,
-            method=stage["method"],
-            options=stage["options"],
-            training={**stage["training"], **drawn, **device, **changes},
-        )
-        text = Drawn("", sentences).named().sentences
-        encoder, record = run(config, None, Reporter(quiet=True), text, encoder, report=False)
-        # Reading the text and loading the encoder come first, and are not the method's.
+        training = {**stage["training"], **changes}
+        config = RunConfig(("the study's text",), context.encoder, stage["method"], stage["options"], training)
+        sentences = TextSample("", text).named().sentences
+        encoder, record = run(config, None, Reporter(quiet=True), sentences, encoder, report=False)
+        # Reading the text and loading the encoder are no part of the method.
         seconds += record.seconds["total"] - record.seconds["text"]
         steps += record.steps
     return seconds, steps
 
 
-def inference_cost(place: Place, label: str, seed: int | None, turn: int, passes: int) -> dict[str, Any]:
-    """What the finished encoder takes to encode the study's text."""
-    from selfguide.engine.encode import sentence_vectors
-
-    sentences = place.sentences()
-    sentence_vectors(place.kept(GRID, label, seed), sentences[:_WARM_UP], place.batch_size)
-    with _Memory(place) as memory:
-        encoder = place.kept(GRID, label, seed)
-        times = [_timed(lambda: sentence_vectors(encoder, sentences, place.batch_size)) for _ in range(passes)]
+def inference_cost(context: MeasurementContext, label: str, seed: int | None, turn: int, passes: int) -> dict[str, Any]:
+    """Measure how the finished encoder encodes the study's text."""
+    sentences = context.sentences()
+    sentence_vectors(context.kept_encoder(GRID, label, seed), sentences[:_WARM_UP], context.batch_size)
+    times = []
+    with PeakMemory(context.on_gpu) as memory:
+        encoder = context.kept_encoder(GRID, label, seed)
+        for _ in range(passes):
+            began = time.perf_counter()
+            sentence_vectors(encoder, sentences, context.batch_size)  # arrays of the host, so a GPU has finished too
+            times.append(time.perf_counter() - began)
     return {
         "seconds": min(times),
         "passes": times,
         "sentences": len(sentences),
         "dimensions": int(encoder.get_embedding_dimension() or 0),
         "turn": turn,
-        "memory": memory.told(),
+        "memory": memory.to_dict(),
     }
 
 
-def _timed(work: Callable[[], object]) -> float:
-    began = time.perf_counter()
-    work()  # gives arrays of the host, so a GPU has finished too
-    return time.perf_counter() - began
-
-
-class _Memory:
-    """The memory of what is done inside the ``with``: the largest, and what was there before."""
-
-    def __init__(self, place: Place) -> None:
-        import torch
-
-        self._on_gpu = place.device != "cpu" and torch.cuda.is_available()
-        self._before = self._peak = 0.0
-
-    def __enter__(self) -> _Memory:
-        import torch
-
-        if self._on_gpu:
-            torch.cuda.reset_peak_memory_stats()
-            self._before = torch.cuda.memory_allocated() / _MIB
-        else:
-            _give_back()
-            # Linux forgets the largest size so far when asked to. Where it cannot be asked, it is that of the warm-up.
-            with suppress(OSError):
-                _RESET.write_text("5")
-            self._before = _resident("VmRSS")
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        import torch
-
-        self._peak = torch.cuda.max_memory_allocated() / _MIB if self._on_gpu else _resident("VmHWM")
-
-    def told(self) -> dict[str, Any]:
-        """In MiB."""
-        return {
-            "of": _GPU if self._on_gpu else "CPU",
-            "peak": round(self._peak, 2),
-            "added": round(max(0.0, self._peak - self._before), 2),
-        }
-
-
-def _give_back() -> None:
-    """Free memory goes back to the system, or work would seem to take none where it finds what the warm-up has left."""
-    gc.collect()
-    with suppress(OSError, AttributeError):
-        ctypes.CDLL("libc.so.6").malloc_trim(0)
-
-
-def _resident(field: str) -> float:
-    """The process's memory in MiB: now (``VmRSS``), or the largest so far (``VmHWM``).
-
-    ``getrusage`` would not do on Linux: there, a new process inherits the largest size of the one that started it.
-    """
-    if _STATUS.is_file():
-        line = next(line for line in _STATUS.read_text().splitlines() if line.startswith(f"{field}:"))
-        return int(line.split()[1]) / 1024
-    import resource
-    import sys
-
-    largest = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return largest / (_MIB if sys.platform == "darwin" else 1024)
-
-
-# -- what was asked for ----------------------------------------------------------------------------------------------------
-
-
-def _with_unit(methods: Sequence[str]) -> tuple[str, ...]:
-    return tuple(methods) if UNIT in methods else (UNIT, *methods)
-
-
-def _at_least_one(setup: Setup, name: str) -> int:
-    number = int(setup.values(name)[0])
-    if number < 1:
-        raise UsageError(f"{name} must be at least 1, got {number}.")
-    return number
-
-
-def _resolved(methods: Sequence[str], scale: Scale) -> tuple[Spec, ...]:
-    """The methods with all their options, as the grid has them: of the study's own settings, those that one of them knows."""
-    known = []
-    for setting in scale.settings:
-        with suppress(UsageError):
-            parse_specs(methods, [setting])
-            known.append(setting)
-    return parse_specs(methods, [*known, *scale.asked])
-
-
-def _key(what: str, label: str, turn: int) -> str:
-    return f"{what}-{record_stem(label, None).removesuffix('.once')}-{turn}"
-
-
-# -- what it comes to ------------------------------------------------------------------------------------------------------
+# -- tables and figures --------------------------------------------------------------------------------------------------
 
 _RATIO_NOTE = (
     "The unit is what the mean takes to encode the text once: its time, and its memory, in the same round; ± over rounds. "
@@ -294,95 +186,55 @@ _SECONDS = (
     Column("training memory", "training MiB", 0, "low"),
     Column("inference memory", "inference MiB", 0, "low"),
 )
-# On a GPU the process stays for all measurements, and its largest memory is no method's own.
-_PROCESS = (
-    Column("training peak", "training, process MiB", 0),
-    Column("inference peak", "inference, process MiB", 0),
-)
-Results = Mapping[str, Mapping[str, Any] | None]
-Costs = dict[str, Entry]
+_PROCESS = (Column("training peak", "training, process MiB", 0), Column("inference peak", "inference, process MiB", 0))
+_NUMBERS: dict[str, Callable[[Mapping[str, Any]], float]] = {
+    "seconds": lambda result: result["seconds"],
+    "memory": lambda result: result["memory"]["added"],
+    "peak": lambda result: result["memory"]["peak"],
+    "rate": lambda result: result["sentences"] / result["seconds"],
+}
 
 
-def _costs(results: Results, label: str, rounds: int) -> Costs:
-    """A method's numbers over the rounds; a ratio is taken within its round."""
+def _costs(results: Mapping[str, Mapping[str, Any] | None], label: str, rounds: int) -> TableRow:
+    """Return a method's numbers over the rounds; a ratio is taken within its round."""
 
-    def over(what: str, number: Callable[[Mapping[str, Any]], float], against: str = "") -> Value | None:
-        found: dict[int | None, float] = {}
+    def over_rounds(kind: str, name: str, ratio: bool = False) -> Value | None:
+        number = _NUMBERS[name]
+        found: dict[int | None, float | None] = {}
         for turn in range(1, rounds + 1):
-            mine = results[_key(what, label, turn)]
-            unit = results[_key(against, UNIT, turn)] if against else None
-            if mine is not None and not against:
-                found[turn] = number(mine)
-            elif mine is not None and unit is not None and number(unit) > 0:
-                found[turn] = number(mine) / number(unit)
-        return over_seeds(found) if found else None
+            own, unit = results[_key(kind, label, turn)], results[_key("inference", UNIT, turn)]
+            if own is not None and not ratio:
+                found[turn] = number(own)
+            elif own is not None and unit is not None and number(unit) > 0:
+                found[turn] = number(own) / number(unit)
+        return known_over_seeds(found)
 
     trained = results[_key("training", label, 1)]
-    return {
-        "training seconds": over("training", _seconds),
-        "inference seconds": over("inference", _seconds),
-        "sentences a second": over("inference", lambda result: result["sentences"] / result["seconds"]),
-        "training memory": over("training", _added),
-        "inference memory": over("inference", _added),
-        "training peak": over("training", lambda result: result["memory"]["peak"]),
-        "inference peak": over("inference", lambda result: result["memory"]["peak"]),
-        "training ratio": over("training", _seconds, "inference"),
-        "inference ratio": over("inference", _seconds, "inference"),
-        "training memory ratio": over("training", _added, "inference"),
-        "inference memory ratio": over("inference", _added, "inference"),
-        "steps": trained["steps"] if trained else None,
-    }
+    costs: TableRow = {"steps": trained["steps"] if trained else None}
+    costs["sentences a second"] = over_rounds("inference", "rate")
+    for kind in ("training", "inference"):
+        costs |= {f"{kind} {name}": over_rounds(kind, name) for name in ("seconds", "memory", "peak")}
+        costs[f"{kind} ratio"] = over_rounds(kind, "seconds", ratio=True)
+        costs[f"{kind} memory ratio"] = over_rounds(kind, "memory", ratio=True)
+    return costs
 
 
-def _seconds(result: Mapping[str, Any]) -> float:
-    return float(result["seconds"])
-
-
-def _added(result: Mapping[str, Any]) -> float:
-    return float(result["memory"]["added"])
-
-
-def _figures(costs: Mapping[str, Costs], scores: Mapping[str, Value], score: str) -> tuple[Figure, ...]:
+def _figures(costs: Mapping[str, TableRow], scores: Mapping[str, Value], score: str) -> list[Figure]:
     def dots(name: str) -> tuple[tuple[str, Value], ...]:
         return tuple((label, value) for label, cost in costs.items() if isinstance(value := cost[name], Value))
 
-    training = {label: cost["training ratio"] for label, cost in costs.items()}
-    points = {
-        label: ((value.mean, scores[label].mean),)
-        for label, value in training.items()
-        if isinstance(value, Value) and label in scores
-    }
-    told = "; ".join(f"{label}: {x:.1f} passes, {y:.2f}" for label, ((x, y),) in points.items())
-    unit = "passes of the mean over the text"
-    drawn: list[Figure] = []
-    if points:
-        drawn.append(
-            Scatter(
-                "score-by-training",
-                f"{score} by training time",
-                "Up is better, left is cheaper; a method without training stands at the left edge.",
-                f"training time, {unit}",
-                score,
-                points,
-                f"{told}.",
-            )
-        )
-    if dots("training ratio"):
-        drawn += [
-            Dots("training-time", "Training time", f"In {unit}; lower is cheaper.", unit, dots("training ratio")),
-            Dots(
-                "inference-time",
-                "Inference time",
-                "One pass over the text; the mean is 1, lower is cheaper.",
-                unit,
-                dots("inference ratio"),
-            ),
-            Dots(
-                "training-memory",
-                "Memory while training",
-                "The largest memory; 1 is what the mean takes to encode the text, lower is cheaper.",
-                "× the mean's while encoding",
-                dots("training memory ratio"),
-            ),
-        ]
-    return tuple(drawn)
+    unit, training = "passes of the mean over the text", dots("training ratio")
+    figures: list[Figure] = []
+    if points := {label: ((value.mean, scores[label].mean),) for label, value in training if label in scores}:
+        caption = "Up is better, left is cheaper; a method without training stands at the left edge."
+        alt = "; ".join(f"{label}: {x:.1f} passes, {y:.2f}" for label, ((x, y),) in points.items()) + "."
+        title, across = f"{score} by training time", f"training time, {unit}"
+        figures.append(Scatter("score-by-training", title, caption, across, score, points, alt=alt))
+    if training:
+        figures.append(Dots("training-time", "Training time", f"In {unit}; lower is cheaper.", unit, training))
+        caption = "One pass over the text; the mean is 1, lower is cheaper."
+        figures.append(Dots("inference-time", "Inference time", caption, unit, dots("inference ratio")))
+        caption = "The largest memory; 1 is what the mean takes to encode the text, lower is cheaper."
+        memory, across = dots("training memory ratio"), "× the mean's while encoding"
+        figures.append(Dots("training-memory", "Memory while training", caption, across, memory))
+    return figures

@@ -12,13 +12,14 @@ from selfguide.comparison.cells import CellRecord
 from selfguide.comparison.tables import as_dict
 from selfguide.errors import SelfguideError
 from selfguide.files import write_text
+from selfguide.report.figures import write_figure
 from selfguide.report.folders import STUDY_FILE
+from selfguide.report.plots import figure_from_dict
 from selfguide.report.study_table import study_table
 from selfguide.report.table import print_table, to_csv, to_markdown
-from selfguide.studies.base import Found, Plan, Setup
+from selfguide.studies.base import Findings, Plan, Setup, Study
 from selfguide.studies.measuring import MeasurementRecord
 from selfguide.studies.outcome import Outcome, plain
-from selfguide.studies.registry import StudyEntry
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -56,10 +57,10 @@ class StudyResult:
 
 
 def results_of(
-    entry: StudyEntry,
+    study: Study,
     setup: Setup,
     plan: Plan,
-    found: Found,
+    found: Findings,
     measured: Sequence[MeasurementRecord],
     outcome: Outcome,
     provenance: Mapping[str, Any],
@@ -67,7 +68,7 @@ def results_of(
     """Gather what ``study.json`` holds.
 
     Args:
-        entry: The study.
+        study: The study.
         setup: Its setting.
         plan: What was to be run.
         found: What was run.
@@ -95,10 +96,10 @@ def results_of(
     warned += [(record.key, warning) for record in measured for warning in record.warnings]
     devices = {f"{record.device}, threads: {record.threads}" for record in every if record.device}
     return plain({
-        "study": entry.name,
-        "title": entry.title,
-        "question": entry.question,
-        "reference": entry.reference,
+        "study": study.name,
+        "title": study.title,
+        "question": study.question,
+        "reference": study.reference,
         "full": setup.full,
         "commands": list(dict.fromkeys(item for item in commands if item)),
         "date": max((record.finished for record in every), default="")[:10],
@@ -111,7 +112,7 @@ def results_of(
         "setting": {
             **known,
             "seeds": setup.scale.seeds,
-            "settings": (*setup.scale.settings, *setup.scale.asked),
+            "settings": (*setup.scale.settings, *setup.scale.user_settings),
             "values": setup.scale.values,
         },
         "tables": outcome.tables,
@@ -141,7 +142,7 @@ def _named(record: CellRecord) -> str:
 
 
 def write_study(result: StudyResult, folder: Path) -> list[Path]:
-    """Write ``study.json``, ``study.md`` and a CSV file for each table.
+    """Write ``study.json``, ``study.md``, a CSV file for each table, and the figures.
 
     Args:
         result: The study's results.
@@ -165,7 +166,25 @@ def write_study(result: StudyResult, folder: Path) -> list[Path]:
             write_text(folder / name, content)
     except OSError as error:
         raise SelfguideError(f"The results cannot be written to {folder}: {error.strerror or error}.") from None
-    return [folder / name for name in contents]
+    return [folder / name for name in contents] + write_figures(results, folder)
+
+
+def write_figures(results: Mapping[str, Any], folder: Path) -> list[Path]:
+    """Draw every figure into ``figures`` as PNG and SVG.
+
+    Args:
+        results: What ``study.json`` holds.
+        folder: The study's folder.
+
+    Returns:
+        The paths of the files.
+    """
+    written = []
+    for content in results["figures"]:
+        paths = [folder / FIGURES / f"{content['key']}.{suffix}" for suffix in ("png", "svg")]
+        write_figure(figure_from_dict(content), *paths)
+        written += paths
+    return written
 
 
 def as_markdown(results: Mapping[str, Any]) -> str:

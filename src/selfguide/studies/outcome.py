@@ -1,21 +1,25 @@
-"""Tables and figures as plain data: what a study makes of its numbers, before anything is drawn or printed.
+"""What a study makes of its results: tables and figures as plain data, before anything is printed or drawn.
 
-Everything is written to ``study.json``, and every table, picture and page is made of that file's content alone.
+``study.json`` holds all of it, and every table, picture and page is made from that file alone. The kinds of figures are in
+:mod:`selfguide.report.plots`.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields, is_dataclass
-from statistics import fmean, stdev
-from typing import Any, ClassVar, Literal
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields, is_dataclass
+from typing import Any, Literal
 
 from selfguide.comparison.summary import Row, Summary
-from selfguide.comparison.summary import Value as Value  # for studies to take from here
+from selfguide.report.plots import Figure, Matrix, Series
+from selfguide.studies.values import Value
 
 Entry = Value | float | int | str | None
-"""What stands in one place of a table: a number over seeds, a number, a word, or nothing (it failed)."""
+"""A table's entry: a number over seeds, a number, a word, or None where it failed."""
+TableRow = dict[str, Entry]
+UNTUNED = {"cls": "[CLS], untuned", "mean": "mean, untuned"}
+"""Rows of the untuned encoder that studies compare with, and their titles."""
 
 
 @dataclass(frozen=True)
@@ -29,7 +33,7 @@ class Column:
     better: Literal["", "high", "low"] = ""
     """Which entry is the best one, to be shown in bold."""
     sign: bool = False
-    """A difference: shown with plus or minus."""
+    """Whether it is a difference, shown with plus or minus."""
 
 
 @dataclass(frozen=True)
@@ -38,135 +42,96 @@ class Table:
 
     key: str
     title: str
-    columns: tuple[Column, ...]
-    rows: tuple[Mapping[str, Entry], ...]
-    notes: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
-class Figure:
-    """What every kind of figure has."""
-
-    kind: ClassVar[str]
-    key: str
-    title: str
-    caption: str
-    """How to read it."""
-
-
-@dataclass(frozen=True)
-class Series:
-    """A line of a figure: what it is called, and values over numbers or words."""
-
-    name: str
-    points: tuple[tuple[float | str, Value], ...]
-
-
-@dataclass(frozen=True)
-class Lines(Figure):
-    """Values over something, a line for each series. Words instead of numbers across stand at equal distances."""
-
-    kind = "lines"
-    across: str
-    up: str
-    series: tuple[Series, ...]
-    levels: Mapping[str, float] = field(default_factory=dict)
-    """Horizontal lines to compare with, by their names."""
-    log: bool = False
-    """Logarithmic across."""
-
-
-@dataclass(frozen=True)
-class Dots(Figure):
-    """One value for each label: a dot with its deviation."""
-
-    kind = "dots"
-    across: str
-    dots: tuple[tuple[str, Value], ...]
-    levels: Mapping[str, float] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class Matrix(Figure):
-    """A heat map with the number in each field."""
-
-    kind = "matrix"
-    across: str
-    down: str
-    columns: tuple[str, ...]
-    rows: tuple[str, ...]
-    values: tuple[tuple[Value | None, ...], ...]
-    """Row by row."""
-
-
-@dataclass(frozen=True)
-class Scatter(Figure):
-    """Points in groups."""
-
-    kind = "scatter"
-    across: str
-    up: str
-    groups: Mapping[str, tuple[tuple[float, float], ...]]
-    alt: str
-    """What a reader who does not see it should know."""
-
-
-@dataclass(frozen=True)
-class Histogram(Figure):
-    """Counts in bins, an outline for each series; drawn as shares of each series' sum."""
-
-    kind = "histogram"
-    across: str
-    edges: tuple[float, ...]
-    series: Mapping[str, tuple[int, ...]]
-    alt: str
+    columns: Sequence[Column]
+    rows: Sequence[Mapping[str, Entry]]
+    notes: Sequence[str] = ()
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a study comes to."""
+    """The tables, figures and notes of a study."""
 
-    tables: tuple[Table, ...]
-    figures: tuple[Figure, ...] = ()
-    notes: tuple[str, ...] = ()
+    tables: Sequence[Table]
+    figures: Sequence[Figure] = ()
+    notes: Sequence[str] = ()
     """What a reader must know, a sentence each."""
 
 
-# -- from the rows of a comparison ---------------------------------------------------------------------------------------
-
-
-def over_seeds(by_seed: Mapping[int | None, float] | Mapping[int, float] | Mapping[None, float]) -> Value:
-    """Mean and sample deviation of a measured number; the seed is None where there is none."""
-    values = list(by_seed.values())
-    seeds: list[int | None] = [*by_seed]
-    return Value(fmean(values), stdev(values) if len(values) > 1 else None, dict(zip(seeds, values, strict=True)))
+# -- from values over seeds ----------------------------------------------------------------------------------------------
 
 
 def main_value(row: Row, summary: Summary) -> Value | None:
-    """The score that rows are compared by; None where the row failed or has none."""
+    """Return the score that rows are compared by; None where the row failed or has none."""
     value = row.values.get(summary.main.key)
     return None if value is None or math.isnan(value.mean) else value
 
 
-def score_columns(summary: Summary, every: bool = True) -> tuple[Column, ...]:
-    """Columns of the scores, the main one last; ``every=False``: the main one alone."""
+def score_columns(summary: Summary, every: bool = True) -> list[Column]:
+    """Return the columns of the scores, the main one last; ``every=False``: the main one alone."""
     others = [column for column in summary.columns if column.key != summary.main.key] if every else []
-    return tuple(Column(column.key, column.title, better="high") for column in [*others, summary.main])
+    return [Column(column.key, column.title, better="high") for column in [*others, summary.main]]
 
 
-def score_entries(row: Row, summary: Summary) -> dict[str, Entry]:
-    """A row's entries for :func:`score_columns`."""
+def score_entries(row: Row, summary: Summary) -> TableRow:
+    """Return a row's entries for :func:`score_columns`."""
     return {column.key: row.values.get(column.key) for column in summary.columns}
+
+
+def row_columns(summary: Summary) -> list[Column]:
+    """Return columns of the scores, the dev score where there is one, steps and time."""
+    # Not "dev": a file of pairs may have that name, and its scores have a column of their own.
+    dev = [Column("dev score", "dev")] if any(row.dev for row in summary.rows) else []
+    return [*score_columns(summary), *dev, Column("steps", "steps"), Column("seconds", "seconds", decimals=1)]
+
+
+def row_entries(row: Row, summary: Summary) -> TableRow:
+    """Return a row's entries for :func:`row_columns`."""
+    return {**score_entries(row, summary), "dev score": row.dev, "steps": row.steps, "seconds": round(row.seconds, 2)}
+
+
+def known_series(lines: Mapping[str, Iterable[tuple[float | str, Value | None]]]) -> tuple[Series, ...]:
+    """Return a figure's lines by name, without the points that have no value."""
+    return tuple(
+        Series(name, tuple((x, value) for x, value in points if value is not None)) for name, points in lines.items()
+    )
+
+
+def known_means(values: Mapping[str, Value | None]) -> dict[str, float]:
+    """Return a figure's levels: the means of the values that are not None."""
+    return {name: value.mean for name, value in values.items() if value is not None}
+
+
+def matrix(
+    key: str,
+    title: str,
+    caption: str,
+    axes: tuple[str, str],
+    columns: Mapping[str, str],
+    rows: Mapping[str, Mapping[str, Value | None]],
+) -> Matrix:
+    """Make a heat map of rows of values.
+
+    Args:
+        key: The figure's key.
+        title: Its title.
+        caption: How to read it.
+        axes: What the columns and what the rows are.
+        columns: The columns' titles by key.
+        rows: By title, the value in each column.
+    """
+    values = tuple(tuple(row.get(column) for column in columns) for row in rows.values())
+    return Matrix(key, title, caption, *axes, tuple(columns.values()), tuple(rows), values)
 
 
 # -- as plain values -----------------------------------------------------------------------------------------------------
 
 
 def plain(value: Any) -> Any:
-    """As JSON can hold it: no NaN, no tuples, and no keys but text (a method without a seed is run ``once``)."""
+    """Return a value as JSON can hold it: no NaN, no tuples, and keys that are text (a missing seed is ``once``)."""
     if isinstance(value, Figure):
         made = {"kind": value.kind, **{item.name: plain(getattr(value, item.name)) for item in fields(value)}}
-        return {**made, "alt": made.get("alt") or described(made)}
+        alt = made.pop("alt")
+        return {**made, "alt": alt or describe_figure(made)}
     if is_dataclass(value) and not isinstance(value, type):
         return {item.name: plain(getattr(value, item.name)) for item in fields(value)}
     if isinstance(value, Mapping):
@@ -176,26 +141,22 @@ def plain(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def described(figure: Mapping[str, Any]) -> str:
-    """A figure in words, for those who do not see it: all its numbers, in a sentence or two."""
+def describe_figure(figure: Mapping[str, Any]) -> str:
+    """Return a figure's alternative text: all its numbers in a sentence or two."""
 
-    def told(value: Mapping[str, Any] | None) -> str:
+    def shown(value: Mapping[str, Any] | None) -> str:
         return "none" if value is None or value["mean"] is None else f"{value['mean']:.2f}"
 
     lines = []
     if figure["kind"] == "lines":
         for series in figure["series"]:
-            points = ", ".join(f"{told(value)} at {_short(x)}" for x, value in series["points"])
-            lines.append(f"{series['name']}: {points or 'nothing'}")
+            points = (f"{shown(value)} at {x if isinstance(x, str) else f'{x:g}'}" for x, value in series["points"])
+            lines.append(f"{series['name']}: {', '.join(points) or 'nothing'}")
         lines += [f"{name} {level:.2f}" for name, level in figure["levels"].items() if level is not None]
     elif figure["kind"] == "dots":
-        lines = [f"{label} {told(value)}" for label, value in figure["dots"]]
+        lines = [f"{label} {shown(value)}" for label, value in figure["dots"]]
     elif figure["kind"] == "matrix":
         for name, row in zip(figure["rows"], figure["values"], strict=True):
-            fields_ = [f"{column} {told(value)}" for column, value in zip(figure["columns"], row, strict=True)]
-            lines.append(f"{name}: {', '.join(fields_)}")
+            columns = (f"{column} {shown(value)}" for column, value in zip(figure["columns"], row, strict=True))
+            lines.append(f"{name}: {', '.join(columns)}")
     return "; ".join(lines) + "." if lines else figure["title"]
-
-
-def _short(x: float | str) -> str:
-    return x if isinstance(x, str) else f"{x:g}"
