@@ -92,7 +92,7 @@ def one_seed(encoder: str, method: str, options: list[str], data: str, seed: int
         for both in zip(pairs.first, pairs.second, strict=True)
         for sentence in both
     ]
-    given = {name: _number(value) for name, value in (item.split("=", 1) for item in options)}
+    given: dict[str, Any] = {name: _number(value) for name, value in (item.split("=", 1) for item in options)}
     with tempfile.TemporaryDirectory() as work:
         run = Path(work) / "run"
         tuned = train(encoder, text, method, output=run, dev=folder / "dev.tsv", seed=seed, quiet=True, **given)

@@ -107,8 +107,8 @@ def one_run(
     training = {name: value for name, value in stage.training.items() if name != "seed"}
     if max_steps:
         training["max_steps"] = max_steps
-    text = text_of_sources(["data:stsb"], DatasetLocator(data, download=False), TextOptions()).sentences
-    text = list(text)[: sentences or None]
+    every = text_of_sources(["data:stsb"], DatasetLocator(data, download=False), TextOptions()).sentences
+    text = list(every)[: sentences or None]
     dev = Path(data) / "sts" / "stsb" / "dev.tsv" if stage.options["tune"] != "none" and not max_steps else None
     encoder = selfguide.train("mini", text, "fused", dev=dev, seed=seed, quiet=True, **stage.options, **training)
     tuned = time.monotonic() - began

@@ -95,7 +95,7 @@ def one_run(file: Path, method: str, seed: int, pairs: int, max_steps: int) -> d
     """
     sets = GradedSets.of([own_pairs(file)], pairs or None)
     text = [sentence for sentence in sets.sentences if sentence.strip()]
-    limits = {"max_steps": max_steps} if max_steps and method != "mean" else {}
+    limits: dict[str, Any] = {"max_steps": max_steps} if max_steps and method != "mean" else {}
     encoder = selfguide.train("mini", text, method, seed=seed, quiet=True, **METHODS[method], **limits)
     score = _spearman(sets, encoder.encode(sets.sentences, batch_size=128))
     found: dict[str, Any] = {"scores": {"spearman": score}, "sentences": len(text), "device": device_name()}

@@ -139,7 +139,7 @@ def _scores(results: Results) -> str:
             values = [_score(row["values"].get(column["key"])) for column in columns]
             rows.append([Cell(results.marked(label)), Cell(_seeds(row)), *values])
     headings = [Heading("method"), Heading("seeds"), *(Heading(column["title"], better="high") for column in columns)]
-    notes = (
+    notes: tuple[str, ...] = (
         f"Mean ± sample standard deviation over seeds. Bold: the best of a column. {BELOW}: below `{FLOOR}`, which\n"
         "only counts words, in the average.",
     )

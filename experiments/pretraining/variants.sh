@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Which recipe is worth going on with? Each variant goes on from the same weights for the same number of steps, all side by
-# side on one GPU; then SG-OPT with the paper's defaults is trained on each. Choose by STS-B dev.
+# Compare additions to the recipe: each variant continues from the same weights for the same number of steps, all in parallel on
+# one GPU; then SG-OPT with the paper's defaults is trained on each. Choose by STS-B dev.
 #
 #   experiments/pretraining/variants.sh START DATA RUNS STEPS      START holds encoder/ and head/, DATA the prepared parts
 set -euo pipefail
@@ -9,7 +9,6 @@ common="--init $start --data $data --tokenizer $start/encoder --steps $steps --w
 declare -A variants=(
   [base]=""
   [dropout]="--dropout 0.1"
-  [words]="--whole-words --mask-rate 0.3"
   [own]="--cls-own 0.3"
   [next]="--cls-next 0.3"
 )

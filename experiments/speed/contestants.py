@@ -105,10 +105,10 @@ class SelfguideStep:
         encoder = load_encoder(folder, pooling="cls", max_length=128, device=device)
         self.loss = SelfGuidedLoss(encoder, keep_views="yes", **settings).to(device).train()
         if half is not None:  # as the trainer does it
-            encoder.forward = torch.autocast(device, dtype=half)(encoder.forward)  # type: ignore[method-assign]
+            encoder.forward = torch.autocast(device, dtype=half)(encoder.forward)
         self.notes: list[str] = []
         reporter = Reporter(quiet=True)
-        reporter.note = self.notes.append  # type: ignore[method-assign]
+        reporter.note = self.notes.append  # type: ignore[method-assign, assignment]
         tokens = TokenisedText(encoder, text)
         with patch.dict(os.environ, {"SELFGUIDE_CACHE": str(work)}):
             self.loss.prepare(Preparation(TrainingSettings(), work, reporter, tokens, half=half))

@@ -30,7 +30,7 @@ class PlainSelfGuidance(nn.Module):
     def forward(self, sentences: list[str]) -> Tensor:
         """Return the loss of a batch."""
         features = self.encoder.preprocess(sentences)
-        device = self.head[0].weight.device
+        device = next(self.head.parameters()).device
         inputs = {
             name: features[name].to(device)
             for name in ("input_ids", "attention_mask", "token_type_ids")

@@ -149,7 +149,7 @@ def _alternate(
 def _operations(ours: SelfguideStep, text: list[str], batch: int) -> dict[str, float]:
     """Return the floating-point operations of a step on real tokens: 2 for each weight forward, 4 more backward."""
     guide = ours.loss.guide
-    layers = sum(weight.numel() for weight in guide.encoder.parameters() if weight.dim() == 2)  # type: ignore[union-attr]
+    layers = sum(weight.numel() for weight in guide.encoder.parameters() if weight.dim() == 2)
     head = sum(weight.numel() for weight in ours.loss.head.parameters() if weight.dim() == 2)
     tokens = float(ours.collate.text.lengths.mean()) * batch
     vectors = batch * (len(ours.loss.layers) + 1)

@@ -12,32 +12,32 @@ from experiments.studies import STUDIES, pack, settings_of
 from selfguide.errors import UsageError
 from selfguide.studies import registry
 from selfguide.studies.base import Setup
-from selfguide.studies.run import _shared_out
+from selfguide.studies.specs import settings_by_grid
 
 
 @pytest.mark.parametrize("name", STUDIES)
 def test_every_study_takes_the_settings_of_the_full_runs(name: str) -> None:
     study = registry.make(name)
-    scale = study.full.changed(settings_of(name))
+    scale = study.full.with_settings(settings_of(name))
     plan = study.plan(Setup(scale, True, "mini", 12, sentences=15_455))
-    shared = _shared_out(plan, scale, "auto")
+    shared = settings_by_grid(plan, scale, "auto")
     assert set(shared) == {grid.key for grid in plan.grids}
 
 
 def test_a_study_takes_settings_of_methods_that_only_its_measurements_train() -> None:
     """The grid of `domains` has untuned rows alone, which know nothing of SimCSE."""
     study = registry.make("domains")
-    scale = study.full.changed(("simcse.learning_rate=5e-5",))
+    scale = study.full.with_settings(("simcse.learning_rate=5e-5",))
     plan = study.plan(Setup(scale, True, "mini", 12, sentences=15_455))
-    assert _shared_out(plan, scale, "auto") == {"untuned": ()}
+    assert settings_by_grid(plan, scale, "auto") == {"untuned": ()}
     assert all(
         "simcse.learning_rate=5e-5" in item.arguments["settings"]
         for item in plan.measurements
         if "settings" in item.arguments
     )
-    unknown = study.full.changed(("ct.learning_rate=5e-5",))
+    unknown = study.full.with_settings(("ct.learning_rate=5e-5",))
     with pytest.raises(UsageError, match="there is no 'ct' among the methods"):
-        _shared_out(study.plan(Setup(unknown, True, "mini", 12, sentences=15_455)), unknown, "auto")
+        settings_by_grid(study.plan(Setup(unknown, True, "mini", 12, sentences=15_455)), unknown, "auto")
 
 
 def test_what_is_packed_can_be_gone_on_from(tmp_path: Path) -> None:
@@ -54,7 +54,7 @@ def test_what_is_packed_can_be_gone_on_from(tmp_path: Path) -> None:
 
 def test_every_study_of_the_package_is_run_with_the_learning_rates_of_the_main_table() -> None:
     # The embedded encoder knows English only, so the multilingual study is left out.
-    assert set(STUDIES) == {entry.name for entry in registry.STUDIES} - {"multilingual"}
+    assert set(STUDIES) == {entry.name for entry in registry.studies()} - {"multilingual"}
     rates = {line for line in rows.read_settings(rows.SETTINGS_FILE) if line.startswith("simcse.")}
     assert rates
     assert rates <= set(settings_of("temperature"))
