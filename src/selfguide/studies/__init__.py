@@ -1,5 +1,5 @@
-"""Questions about the methods, each answered by one command: :mod:`registry` lists them, :mod:`base` says how one is added,
-:mod:`run` runs one, and of what it writes, :mod:`files` makes tables and :mod:`figures` pictures.
+"""Questions about the methods, each answered by one command.
 
-Importing this imports nothing else.
+:mod:`~selfguide.studies.registry` lists them, :mod:`~selfguide.studies.base` says how to add one, and
+:mod:`~selfguide.studies.run` runs one. Importing this package imports nothing else.
 """

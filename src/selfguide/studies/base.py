@@ -1,22 +1,23 @@
-"""What a study is, and how one adds another.
+"""What a study is, and how to add one.
 
-A study asks one question of an encoder, a text and some methods. It is one file in this folder and one line in
-:mod:`selfguide.studies.registry`. It says two things:
+A study answers one question about an encoder, a text and some methods. It is one file in this folder, listed in
+:mod:`selfguide.studies.registry`, and implements two methods:
 
 ``plan``
-    what has to be run. A *grid* is a comparison: specs (:mod:`selfguide.comparison.specs`) × seeds on one text, scored on
-    tasks; it is run by :func:`selfguide.compare`, so its cells resume and run side by side. A *measurement* is anything
-    else: a function of this package, called with plain JSON arguments, that returns a plain JSON result; it is kept in a
-    file of its own too. Measurements run after the grids, and may read the encoders that a grid has kept.
+    What has to be run. A *grid* is a comparison, specs (:mod:`selfguide.comparison.specs`) × seeds on one text, scored on
+    tasks; :func:`selfguide.compare` runs it, so its cells resume and run in parallel. A *measurement* is anything else: a
+    function of this package that takes and returns plain JSON values, kept in a file of its own. Measurements run after
+    the grids, and may read the encoders that a grid has kept.
 
 ``outcome``
-    what it comes to: tables and figures (:mod:`selfguide.studies.outcome`) made of the cells' numbers. It computes
-    nothing that takes time and needs no model.
+    Tables and figures (:mod:`selfguide.studies.outcome`) made of the results. It needs no model and computes nothing slow.
 
-Everything else comes from the shared path: the text and its random draw, seeds, processes, ``study.json``, the tables in
-Markdown and CSV, the pictures, the page, ``--set``. The smallest study there is::
+Text sampling, seeds, processes, ``--set``, ``study.json``, tables, figures and the page are shared. The smallest study::
 
     class Temperature(Study):
+        name = "temperature"                                 # metadata are literals: listings read them from the source
+        title = "Temperature"
+        question = "How much does the temperature of the loss matter?"
         small = replace(SMALL, values={"temperatures": (0.01, 0.1)})
         full = replace(FULL, values={"temperatures": (0.001, 0.01, 0.1, 1.0)})
 
@@ -24,34 +25,23 @@ Markdown and CSV, the pictures, the page, ``--set``. The smallest study there is
             specs = [f"{t:g}=sg-opt:temperature={t}" for t in setup.values("temperatures")]
             return Plan(grids=(Grid("temperature", tuple(specs)),))
 
-        def outcome(self, found: Found) -> Outcome:
-            summary = found.summary("temperature")
+        def outcome(self, findings: Findings) -> Outcome:
+            summary = findings.summary("temperature")
             rows = [{"temperature": row.label, **score_entries(row, summary)} for row in summary.rows]
-            table = Table("scores", "Scores", (Column("temperature", "τ"), *score_columns(summary)), tuple(rows))
-            points = [(float(row.label), value) for row in summary.rows if (value := main_value(row, summary))]
-            line = Lines("temperature", "Score by temperature", "How to read it.", "τ", summary.main.title,
-                         (Series("sg-opt", tuple(points)),), log=True)
-            return Outcome((table,), (line,))
+            return Outcome([Table("scores", "Scores", [Column("temperature", "τ"), *score_columns(summary)], rows)])
 
-A measurement, with the function that makes it (``place`` tells it everything that is not an argument)::
-
-    Measurement("layers-mean", "selfguide.studies.layers:probed", {"pooling": "mean"})
-
-    def probed(place: Place, pooling: str) -> dict[str, Any]:
-        encoder = place.load_encoder()                       # or place.kept("grid", "sg-opt", seed=1)
-        rows = place.task_rows()                             # of the study's tasks; place.sentences() is the text
-        return {"scores": [...]}
-
-    found.results["layers-mean"]["scores"]                   # in ``outcome``; None where it failed
+A measurement is ``Measurement("probe", "selfguide.studies.layers:probed", {"pooling": "mean"})``; its function is called as
+``probed(context, pooling="mean")`` with a :class:`~selfguide.studies.context.MeasurementContext`, and ``outcome`` finds what
+it returns in ``findings.results["probe"]``, None where it failed.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from selfguide.errors import UsageError
 from selfguide.options import parse_value
@@ -60,51 +50,57 @@ if TYPE_CHECKING:
     from selfguide.comparison.compare import Comparison
     from selfguide.comparison.summary import Summary
     from selfguide.studies.outcome import Outcome
-    from selfguide.studies.registry import StudyEntry
 
 DEMO = "demo"
-"""The name of the package's own sentences, where a text is asked for."""
+"""The name of the package's own sentences, wherever a text is asked for."""
 
 
 @dataclass(frozen=True)
 class Scale:
-    """How large a study is run: on what, how often, over which values."""
+    """The size of a study: its data, its seeds and the values it varies."""
 
     text: str = DEMO
-    """``demo``, ``data:stsb``, ``data:TASK``, or what `selfguide train` reads."""
+    """``demo``, ``data:stsb``, ``data:TASK``, or anything that `selfguide train` reads."""
     limit: int | None = None
-    """So many of its sentences, drawn at random, always the same ones; the smaller draws are parts of the larger ones."""
+    """Number of sentences sampled from the text; smaller samples are subsets of larger ones. None: all of them."""
     tasks: str = "demo"
     pairs: tuple[str, ...] = ()
-    """Files of the user's own pairs, scored as tasks are."""
+    """Files of the user's own pairs, scored like tasks."""
     dev: str | None = "demo-dev"
     seeds: tuple[int, ...] = (1,)
     settings: tuple[str, ...] = ()
-    """Training settings and options of methods, as ``selfguide compare --set`` takes them, for all grids that know them."""
-    asked: tuple[str, ...] = ()
-    """The same from the user; what no method of the study knows is refused."""
+    """Training settings and method options in the form of ``selfguide compare --set``; a grid gets those it knows."""
+    user_settings: tuple[str, ...] = ()
+    """The same from the user; one that no method of the study knows is refused."""
     values: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
     """What the study itself varies, by name; ``--set name=1,2,3`` changes it."""
 
-    def changed(self, words: tuple[str, ...]) -> Scale:
-        """With what ``--set`` says: lists of the study's own by their names, all else goes to the methods."""
-        values, asked = dict(self.values), list(self.asked)
-        for word in words:
-            name, equals, given = word.partition("=")
+    def with_settings(self, assignments: Iterable[str]) -> Scale:
+        """Return the scale with the assignments of ``--set`` applied.
+
+        Args:
+            assignments: ``name=value``; a name in ``values`` changes the study's own list, any other goes to the methods.
+
+        Raises:
+            UsageError: A value of the study's own list is missing or of another type.
+        """
+        values, others = dict(self.values), list(self.user_settings)
+        for assignment in assignments:
+            name, equals, given = assignment.partition("=")
             name = name.strip().replace("-", "_")
             if equals and name in values:
-                values[name] = _parsed(name, given, values[name])
+                values[name] = _parse_list(name, given, values[name])
             else:
-                asked.append(word)
-        return replace(self, asked=tuple(asked), values=values)
+                others.append(assignment)
+        return replace(self, user_settings=tuple(others), values=values)
 
 
 SMALL = Scale(limit=400, settings=("max_steps=40", "batch_size=16", "dev_every=20", "head_size=512"))
-"""A demonstration: minutes on two cores. What it shows is how the study works, not what is true."""
+"""A demonstration of minutes on two cores: it shows how a study works and says little about its question."""
 FEW_STEPS = ("max_steps=20", "batch_size=16", "dev_every=20", "head_size=512")
 """Settings for a demonstration of a dozen rows."""
 FULL = Scale("data:stsb", None, "sts", dev="stsb-dev", seeds=(1, 2, 3))
-"""The papers' protocol: STS-B's sentences, the seven STS sets, checkpoints by STS-B dev. For a GPU and SELFGUIDE_DATA."""
+"""The papers' protocol, for a GPU and SELFGUIDE_DATA: STS-B's sentences, seven STS sets, checkpoints chosen by STS-B dev."""
 
 
 @dataclass(frozen=True)
@@ -117,47 +113,54 @@ class Setup:
     depth: int | None
     """The encoder's layers, layer 0 not counted; None for one without a Transformer."""
     sentences: int
-    """How many sentences the scale's text comes to."""
+    """Number of sentences in the sampled text."""
 
     def values(self, name: str) -> tuple[Any, ...]:
-        """The values that the study varies under this name."""
+        """Return the values that the study varies under this name."""
         return self.scale.values[name]
+
+    def value(self, name: str) -> Any:
+        """Return the only value under a name that takes one.
+
+        Raises:
+            UsageError: There are several.
+        """
+        values = self.values(name)
+        if len(values) != 1:
+            raise UsageError(f"--set {name}= takes one value here, not {len(values)}.")
+        return values[0]
 
 
 @dataclass(frozen=True)
 class Grid:
-    """A comparison: specs × seeds on one text. What is None is the scale's."""
+    """A comparison, specs × seeds on one text. A field that is None takes the scale's value."""
 
     key: str
-    """Names its folder, so letters, digits and dashes."""
+    """Names its folder: letters, digits and dashes."""
     specs: tuple[str, ...]
-    """``label=method:option=value``, a row each."""
+    """``label=method:option=value``, one for each row."""
     title: str = ""
-    """For people, while it runs."""
-    text: str | None = None
+    """Shown while it runs."""
     limit: int | None = None
-    tasks: str | None = None
-    dev: str | None = None
-    settings: tuple[str, ...] = ()
     baseline: str | None = None
-    """The row that others are tested against; the first unless named."""
+    """The row that the others are tested against; the first unless named."""
     keep: bool = False
-    """Keep the encoders for measurements to read."""
+    """Whether to keep the encoders for measurements."""
 
 
 @dataclass(frozen=True)
 class Measurement:
-    """A function of this package, called with plain arguments in whatever process."""
+    """A function of this package to be called with plain arguments, possibly in another process."""
 
     key: str
-    """Names its file, so letters, digits, dots and dashes."""
+    """Names its file: letters, digits, dots and dashes."""
     function: str
-    """``selfguide.studies.MODULE:FUNCTION``; called as ``FUNCTION(place, **arguments)``, returns a plain dict."""
+    """``selfguide.studies.MODULE:FUNCTION``; called as ``FUNCTION(context, **arguments)``, it returns a plain dict."""
     arguments: dict[str, Any] = field(default_factory=dict)
     after: tuple[str, ...] = ()
-    """Keys of grids whose kept encoders it reads; it is made again when those change."""
-    alone: bool = False
-    """With nothing beside it, whatever ``--jobs`` says, and on a CPU in a fresh process: for time and memory."""
+    """Keys of grids whose kept encoders it reads; it is repeated when those change."""
+    isolated: bool = False
+    """Whether it measures time or memory: nothing runs beside it, and on a CPU it gets a new process."""
 
 
 @dataclass(frozen=True)
@@ -166,10 +169,11 @@ class Plan:
 
     grids: tuple[Grid, ...] = ()
     measurements: tuple[Measurement, ...] = ()
-    measured: tuple[str, ...] = ()
-    """Methods that measurements train by themselves: what is ``--set`` for one of these is no mistake."""
+    measured_methods: tuple[str, ...] = ()
+    """Methods that measurements train themselves, so that ``--set`` may name their options too."""
 
     def __post_init__(self) -> None:
+        """Refuse keys that occur twice."""
         for kind in (self.grids, self.measurements):
             keys = [item.key for item in kind]
             if len(set(keys)) != len(keys):
@@ -177,8 +181,8 @@ class Plan:
 
 
 @dataclass(frozen=True)
-class Found:
-    """What was run, for ``outcome`` to make tables of."""
+class Findings:
+    """The results of a plan."""
 
     setup: Setup
     comparisons: Mapping[str, Comparison]
@@ -187,34 +191,43 @@ class Found:
     """By the measurement's key; None where it failed."""
 
     def summary(self, grid: str) -> Summary:
-        """Means and deviations of a grid's rows."""
+        """Return means and deviations of a grid's rows."""
         return self.comparisons[grid].summary
 
 
 class Study(ABC):
-    """One question. Subclasses say ``small``, ``full``, :meth:`plan` and :meth:`outcome`."""
+    """One question. The metadata must be literals: listings read them without importing the class."""
 
+    name: ClassVar[str]
+    title: ClassVar[str]
+    question: ClassVar[str]
+    """What it answers, in one sentence."""
+    reference: ClassVar[str] = ""
+    """The paper whose table or figure it reproduces."""
+    needs: ClassVar[str] = ""
+    """What it needs beyond any encoder and text, as in "a multilingual encoder"."""
     small: Scale = SMALL
     full: Scale = FULL
 
-    def __init__(self, entry: StudyEntry) -> None:
-        self.entry = entry
-
     @abstractmethod
     def plan(self, setup: Setup) -> Plan:
-        """What has to be run."""
+        """Return what has to be run.
+
+        Raises:
+            UsageError: The setup makes no sense for this study.
+        """
 
     @abstractmethod
-    def outcome(self, found: Found) -> Outcome:
-        """Tables and figures of what was run; rows that failed are there too, with nothing in them."""
+    def outcome(self, findings: Findings) -> Outcome:
+        """Return tables and figures of the results; rows that failed are included and left empty."""
 
 
 def grid_folder(output: Path, key: str) -> Path:
-    """Where a grid's cells and tables are: a folder as `selfguide compare` writes it."""
+    """Return the folder of a grid's cells and tables, in the layout of `selfguide compare`."""
     return output / "grids" / key
 
 
-def _parsed(name: str, given: str, former: tuple[Any, ...]) -> tuple[Any, ...]:
+def _parse_list(name: str, given: str, former: tuple[Any, ...]) -> tuple[Any, ...]:
     kind = type(former[0]) if former else str
     words = [word.strip() for word in given.split(",") if word.strip()]
     if not words:

@@ -1,10 +1,10 @@
-"""Frequent tokens: what happens to the mean of a sentence's tokens when the most frequent ones are left out of it?
+"""Frequent tokens: what happens to the mean of a sentence's tokens when the most frequent ones are left out?
 
-The k tokens that occur most often in the text are left out when the last layer's tokens are averaged; the encoder still
-reads them. [CLS], [SEP] and other special tokens are never left out, so that k = 0 is the plain mean and no sentence is
-left without a token. For each k there is a score (Spearman of cosine and grade, mean over the tasks) and the mean cosine of
-the pairs. Yan et al. show with this that a few frequent words hold the untuned vectors together and blur them, and that
-tuning cures it: what leaving tokens out gains before tuning, it should not gain afterwards.
+The k tokens that occur most often in the text are left out of the mean over the last layer's tokens; the encoder still reads
+them. Special tokens such as [CLS] and [SEP] always stay, so that k = 0 is the plain mean and no sentence is left without a
+token. For each k there is a score (Spearman of cosine and grade, mean over the tasks) and the mean cosine of the pairs. Yan et
+al. show with this that a few frequent tokens dominate the untuned embeddings and that tuning cures it: leaving tokens out
+gains much before tuning, and nothing afterwards.
 """
 
 from __future__ import annotations
@@ -14,29 +14,55 @@ from dataclasses import replace
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+import torch
+from datasets import Dataset
+from numpy.typing import NDArray
+from torch import Tensor
+
+from selfguide.calibration.frequencies import Vocabulary, text_counts
 from selfguide.comparison.specs import parse_specs
-from selfguide.comparison.summary import Value
+from selfguide.correlation import spearman
+from selfguide.engine.encode import token_batches
 from selfguide.errors import UsageError
-from selfguide.studies.base import FULL, SMALL, Found, Grid, Measurement, Plan, Setup, Study
-from selfguide.studies.graded_runs import GradedPairs, Result, by_label, graded_rows, runs_of
-from selfguide.studies.measuring import Place
-from selfguide.studies.outcome import Column, Entry, Figure, Lines, Outcome, Series, Table, over_seeds
+from selfguide.evaluation.metrics import similarities
+from selfguide.models.encoders import backbone, input_names
+from selfguide.models.layers import hidden_states, model_inputs, pool
+from selfguide.report.plots import Lines
+from selfguide.studies.base import FULL, SMALL, Findings, Grid, Measurement, Plan, Setup, Study
+from selfguide.studies.context import GradedPairs, MeasurementContext
+from selfguide.studies.outcome import Column, Outcome, Table, TableRow, known_series
+from selfguide.studies.specs import Result, results_by_label, runs_of
+from selfguide.studies.values import Value, known_over_seeds, nan_to_none
 
 if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
     from sentence_transformers import SentenceTransformer
-    from torch import Tensor
 
 GRID = "tuned"
 UNTUNED = "untuned"
-_SHOWN = 10
+_TOKENS_SHOWN = 10
+_SCORE_CAPTION = (
+    "The score of mean-pooled tokens, before and after tuning; bars are ± one deviation over seeds. The numbers across stand "
+    "at equal distances."
+)
+_COSINE_CAPTION = (
+    "How near the two sentences of a pair are on average, whatever their grade: high where all vectors point the same "
+    "way."
+)
+_SHARE = Column("share", "% of the text's tokens", decimals=1)
+_NOTE = "The vector is the mean of the last layer's tokens for every row, whatever the method's own vector is."
+Runs = Mapping[str, Mapping[int | None, Result]]
+"""Results by label and seed."""
 
 
 class FrequentTokens(Study):
     """How many frequent tokens are left out × before and after tuning."""
 
-    # ConSERT's published learning rate goes with long training of a large encoder: in few steps nothing would move.
+    name = "frequent-tokens"
+    title = "Frequent tokens"
+    question = "Do a few frequent tokens spoil the mean of a sentence, before and after tuning?"
+    reference = "Yan et al., ACL 2021"
+    # ConSERT's published learning rate is for long training of a large encoder; in few steps nothing would move.
     small = replace(
         SMALL,
         settings=(*SMALL.settings, "consert.learning_rate=5e-5"),
@@ -49,57 +75,96 @@ class FrequentTokens(Study):
     )
 
     def plan(self, setup: Setup) -> Plan:
-        methods = setup.values("methods")
+        """See :meth:`Study.plan`."""
+        methods, removed = setup.values("methods"), setup.values("removed")
         for spec in parse_specs(methods):
             if not any(stage.tuned for stage in spec.stages):
                 raise UsageError(
                     f"{spec.label} tunes nothing, so its tokens are the untuned ones; name methods that tune."
                 )
-        removed = _counts(setup.values("removed"))
-        before = Measurement(UNTUNED, _FUNCTION, {"label": None, "seed": None, "removed": removed})
-        after = [
-            Measurement(run.key, _FUNCTION, {"label": run.label, "seed": run.seed, "removed": removed}, after=(GRID,))
-            for run in runs_of(methods, setup.scale.seeds)
-        ]
+        if min(removed) < 0:
+            raise UsageError(f"removed says how many tokens are left out, from 0 on, not {min(removed)}.")
+        function, counts = f"{__name__}:thinned", sorted({0, *removed})
+        before = Measurement(UNTUNED, function, {"label": None, "seed": None, "removed": counts})
+        after = [run.measurement(function, GRID, removed=counts) for run in runs_of(methods, setup.scale.seeds)]
         return Plan((Grid(GRID, tuple(methods), "the tuned encoders", keep=True),), (before, *after))
 
-    def outcome(self, found: Found) -> Outcome:
-        untuned = found.results[UNTUNED]
-        tuned = by_label(runs_of(found.setup.values("methods"), found.setup.scale.seeds), found.results)
-        runs: dict[str, dict[int | None, Result]] = {UNTUNED: {} if untuned is None else {None: untuned}, **tuned}
-        curves = {name: _curves(by_seed) for name, by_seed in runs.items()}
-        return Outcome((_table(curves), _shares(untuned)), _figures(curves))
+    def outcome(self, findings: Findings) -> Outcome:
+        """See :meth:`Study.outcome`."""
+        untuned = findings.results[UNTUNED]
+        tuned = results_by_label(
+            runs_of(findings.setup.values("methods"), findings.setup.scale.seeds), findings.results
+        )
+        runs: Runs = {UNTUNED: {} if untuned is None else {None: untuned}, **tuned}
+        scores, cosines = _values(runs, "scores"), _values(runs, "cosines")
+        columns = [Column("removed", "tokens left out")]
+        columns += [Column(f"score {name}", f"{name}, score", better="high") for name in runs]
+        columns += [Column(f"cosine {name}", f"{name}, mean cosine", decimals=3) for name in runs]
+        rows: list[TableRow] = []
+        for count in sorted({count for by_count in scores.values() for count in by_count}):
+            row: TableRow = {"removed": count, **{f"score {name}": scores[name].get(count) for name in runs}}
+            rows.append({**row, **{f"cosine {name}": cosines[name].get(count) for name in runs}})
+        found = untuned or {"removed": [], "shares": []}
+        shares: list[TableRow] = [
+            {"removed": count, "share": 100 * share}
+            for count, share in zip(found["removed"], found["shares"], strict=True)
+        ]
+        notes = [f"The most frequent tokens of the text: {' '.join(untuned['tokens'])}"] if untuned else []
+        tables = [
+            Table("scores", "Score and mean cosine of the pairs", columns, rows, [_NOTE]),
+            Table("shares", "How much of the text they are", [columns[0], _SHARE], shares, notes),
+        ]
+        title, axis = "Mean cosine of the pairs without the most frequent tokens", "most frequent tokens left out"
+        # Words on the axis, since the numbers grow in leaps and start at 0.
+        lines, others = (
+            known_series(
+                {name: [(str(count), value) for count, value in by_count.items()] for name, by_count in of.items()}
+            )
+            for of in (scores, cosines)
+        )
+        figures = [
+            Lines("scores", "Score without the most frequent tokens", _SCORE_CAPTION, axis, "Spearman × 100", lines),
+            Lines("cosines", title, _COSINE_CAPTION, axis, "mean cosine", others),
+        ]
+        return Outcome(tables, figures if any(series.points for series in lines) else [])
 
 
-_FUNCTION = "selfguide.studies.frequent_tokens:thinned"
-Curves = dict[int, tuple[Value | None, Value | None]]
-"""By how many tokens are left out: the score and the mean cosine."""
+def _values(runs: Runs, name: str) -> dict[str, dict[int, Value | None]]:
+    """Return a number over the seeds, by label and number of tokens left out."""
+    return {
+        label: {
+            count: known_over_seeds({seed: result[name][index] for seed, result in by_seed.items()})
+            for index, count in enumerate(next(iter(by_seed.values()))["removed"] if by_seed else [])
+        }
+        for label, by_seed in runs.items()
+    }
 
 
-def thinned(place: Place, label: str | None, seed: int | None, removed: Sequence[int]) -> dict[str, Any]:
-    """Score and mean cosine of an encoder's mean-pooled tokens for every number of tokens left out."""
-    import numpy as np
+# -- measuring -----------------------------------------------------------------------------------------------------------
 
-    from selfguide.correlation import spearman
-    from selfguide.evaluation.metrics import similarities
 
-    encoder = place.load_encoder() if label is None else place.kept(GRID, label, seed)
-    ranks, tokens, shares = frequency_ranks(encoder, place.sentences(), removed)
+def thinned(context: MeasurementContext, label: str | None, seed: int | None, removed: Sequence[int]) -> dict[str, Any]:
+    """Measure score and mean cosine of an encoder's mean-pooled tokens, for every number of tokens left out."""
+    encoder = context.load_encoder() if label is None else context.kept_encoder(GRID, label, seed)
+    ranks, tokens, shares = frequency_ranks(encoder, context.sentences(), removed)
     scores: list[list[float]] = [[] for _ in removed]
     cosines: list[list[float]] = [[] for _ in removed]
-    tasks = graded_rows(place)
+    tasks = context.graded_tasks()
     for rows in tasks:
-        pairs = GradedPairs.of(rows)
-        vectors = thinned_means(encoder, pairs.sentences, ranks, removed, place.batch_size)
-        for number, by_sentence in enumerate(vectors):
-            near = similarities(by_sentence[pairs.left], by_sentence[pairs.right], "cosine")
+        pairs = GradedPairs.of(rows, differing=True)
+        left, right = pairs.indices
+        means = thinned_means(encoder, pairs.sentences, ranks, removed, context.batch_size)
+        for number, vectors in enumerate(means):
+            near = similarities(vectors[left], vectors[right], "cosine")
             scores[number].append(100 * spearman(near, pairs.grades))
             cosines[number].append(float(np.mean(near)))
     return {
         "removed": list(removed),
-        "scores": [_plain(fmean(values)) for values in scores],
+        "scores": [nan_to_none(fmean(values)) for values in scores],
         "cosines": [fmean(values) for values in cosines],
-        "by_task": {rows.task.name: [_plain(values[number]) for values in scores] for number, rows in enumerate(tasks)},
+        "by_task": {
+            rows.task.name: [nan_to_none(values[number]) for values in scores] for number, rows in enumerate(tasks)
+        },
         "tokens": tokens,
         "shares": shares,
     }
@@ -108,23 +173,27 @@ def thinned(place: Place, label: str | None, seed: int | None, removed: Sequence
 def frequency_ranks(
     encoder: SentenceTransformer, sentences: Sequence[str], removed: Sequence[int]
 ) -> tuple[NDArray[np.int64], list[str], list[float]]:
-    """By token number, its rank from 0 for the most frequent in the text (special tokens come after all others); the most
-    frequent tokens themselves; and for each k the share of the text's tokens that the first k are."""
-    import numpy as np
-    from datasets import Dataset
+    """Rank the encoder's tokens by their frequency in a text.
 
-    from selfguide.calibration.frequencies import Vocabulary, text_counts
+    Args:
+        encoder: Its tokenizer is used.
+        sentences: The text.
+        removed: Numbers k of most frequent tokens.
 
+    Returns:
+        The rank of each token id, from 0 for the most frequent, special tokens last; the most frequent tokens; and for each
+        k the share of the text's tokens that the first k make up.
+    """
     vocabulary = Vocabulary.of_encoder(encoder)
     counts = text_counts(vocabulary, Dataset.from_dict({"sentence": list(sentences)}))
-    # Equally frequent ones in the order of their numbers, so that the same text always gives the same ranks.
+    # A stable sort keeps equally frequent tokens in the order of their ids, so that a text always gives the same ranks.
     order = np.argsort(-counts, kind="stable")
     ranks = np.empty(len(order), dtype=np.int64)
     ranks[order] = np.arange(len(order))
     ranks[list(vocabulary.special)] = np.iinfo(np.int64).max
     total = float(counts.sum()) or 1.0
     shares = [float(counts[order[:number]].sum()) / total for number in removed]
-    return ranks, [vocabulary.tokens[token] for token in order[:_SHOWN]], shares
+    return ranks, [vocabulary.tokens[token] for token in order[:_TOKENS_SHOWN]], shares
 
 
 def thinned_means(
@@ -134,14 +203,18 @@ def thinned_means(
     removed: Sequence[int],
     batch_size: int,
 ) -> NDArray[np.float32]:
-    """Means of the last layer's tokens without the k most frequent: (len(removed), sentences, dim), from one pass."""
-    import numpy as np
-    import torch
+    """Average the last layer's tokens without the k most frequent ones, from one pass over the sentences.
 
-    from selfguide.engine.encode import token_batches
-    from selfguide.models.encoders import backbone, input_names
-    from selfguide.models.layers import hidden_states, model_inputs, pool
+    Args:
+        encoder: The encoder.
+        sentences: What to encode.
+        ranks: The frequency rank of each token id.
+        removed: Values of k.
+        batch_size: Sentences a forward pass.
 
+    Returns:
+        An array of shape (len(removed), sentences, dimension).
+    """
     model, names = backbone(encoder).eval(), input_names(encoder)
     by_token = torch.from_numpy(ranks).to(encoder.device)
     found: NDArray[np.float32] | None = None
@@ -150,104 +223,16 @@ def thinned_means(
             features = encoder.preprocess([sentences[number] for number in batch])
             inputs = {name: value.to(encoder.device) for name, value in model_inputs(features, names).items()}
             states = hidden_states(model, inputs)[-1]
-            rank = by_token[inputs["input_ids"]]
-            means = torch.stack([
-                pool(states, _left(inputs["attention_mask"], rank, count), "mean") for count in removed
-            ])  # fmt: skip
+            mask, rank = inputs["attention_mask"].bool(), by_token[inputs["input_ids"]]
+            means = torch.stack([pool(states, _kept(mask, rank, count), "mean") for count in removed])
             if found is None:
                 found = np.empty((len(removed), len(sentences), means.shape[-1]), dtype=np.float32)
             found[:, batch] = means.float().cpu().numpy()
-    assert found is not None  # GradedPairs refuses a task without sentences
+    assert found is not None  # GradedPairs.of refuses a task without sentences
     return found
 
 
-def _left(mask: Tensor, rank: Tensor, count: int) -> Tensor:
-    """The tokens that are averaged; all of them where none would be left (a tokenizer without special tokens)."""
-    kept = mask.bool() & (rank >= count)
-    return kept | (mask.bool() & ~kept.any(dim=1, keepdim=True))
-
-
-def _counts(removed: Sequence[int]) -> list[int]:
-    if min(removed) < 0:
-        raise UsageError(f"removed says how many tokens are left out, from 0 on, not {min(removed)}.")
-    return sorted({0, *removed})
-
-
-def _plain(score: float) -> float | None:
-    return None if score != score else score  # NaN: all cosines are the same
-
-
-# -- what it comes to ------------------------------------------------------------------------------------------------------
-
-
-def _curves(known: Mapping[int | None, Result]) -> Curves:
-    counts = next(iter(known.values()))["removed"] if known else []
-    return {
-        count: (_value(known, "scores", place), _value(known, "cosines", place)) for place, count in enumerate(counts)
-    }
-
-
-def _value(known: Mapping[int | None, Result], name: str, place: int) -> Value | None:
-    numbers = {seed: result[name][place] for seed, result in known.items() if result[name][place] is not None}
-    return over_seeds(numbers) if numbers else None
-
-
-def _table(curves: Mapping[str, Curves]) -> Table:
-    counts = sorted({count for curve in curves.values() for count in curve})
-    columns = [Column("removed", "tokens left out")]
-    columns += [Column(f"score {name}", f"{name}, score", better="high") for name in curves]
-    columns += [Column(f"cosine {name}", f"{name}, mean cosine", decimals=3) for name in curves]
-    rows: list[dict[str, Entry]] = []
-    for count in counts:
-        row: dict[str, Entry] = {"removed": count}
-        for name, curve in curves.items():
-            row[f"score {name}"], row[f"cosine {name}"] = curve.get(count, (None, None))
-        rows.append(row)
-    note = "The vector is the mean of the last layer's tokens for every row, whatever the method's own vector is."
-    return Table("scores", "Score and mean cosine of the pairs", tuple(columns), tuple(rows), (note,))
-
-
-def _shares(untuned: Mapping[str, Any] | None) -> Table:
-    rows: list[dict[str, Entry]] = []
-    notes: tuple[str, ...] = ()
-    if untuned is not None:
-        rows = [
-            {"removed": count, "share": 100 * share}
-            for count, share in zip(untuned["removed"], untuned["shares"], strict=True)
-        ]
-        notes = (f"The most frequent tokens of the text: {' '.join(untuned['tokens'])}",)
-    columns = (Column("removed", "tokens left out"), Column("share", "% of the text's tokens", decimals=1))
-    return Table("shares", "How much of the text they are", columns, tuple(rows), notes)
-
-
-def _figures(curves: Mapping[str, Curves]) -> tuple[Figure, ...]:
-    across = "most frequent tokens left out"
-    scores = tuple(Series(name, _points(curve, 0)) for name, curve in curves.items())
-    cosines = tuple(Series(name, _points(curve, 1)) for name, curve in curves.items())
-    if not any(series.points for series in scores):
-        return ()
-    return (
-        Lines(
-            "scores",
-            "Score without the most frequent tokens",
-            "The score of mean-pooled tokens, before and after tuning; bars are ± one deviation over seeds. The numbers "
-            "across stand at equal distances.",
-            across,
-            "Spearman × 100",
-            scores,
-        ),
-        Lines(
-            "cosines",
-            "Mean cosine of the pairs without the most frequent tokens",
-            "How near the two sentences of a pair are on average, whatever their grade: high where all vectors point the "
-            "same way.",
-            across,
-            "mean cosine",
-            cosines,
-        ),
-    )
-
-
-def _points(curve: Curves, which: int) -> tuple[tuple[str, Value], ...]:
-    """Words across, since the numbers grow by leaps and start at 0."""
-    return tuple((str(count), value) for count, both in curve.items() if (value := both[which]) is not None)
+def _kept(mask: Tensor, rank: Tensor, count: int) -> Tensor:
+    """Select the tokens to average; all of them where none would be left (a tokenizer without special tokens)."""
+    kept = mask & (rank >= count)
+    return kept | (mask & ~kept.any(dim=1, keepdim=True))

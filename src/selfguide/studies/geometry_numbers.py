@@ -1,6 +1,6 @@
-"""The numbers of the geometry study: plain functions of unit vectors and grades, nothing random in them.
+"""The numbers of the geometry study: deterministic functions of unit vectors and grades.
 
-x and y are vectors of length one of different sentences, (x, x⁺) a pair that means the same:
+x and y are unit vectors of different sentences, (x, x⁺) a pair that means the same:
 
     anisotropy        E cos(x, y)                                   0: spread over all directions, 1: all the same
     alignment         E ‖x − x⁺‖²                                   low is good   (Wang and Isola, ICML 2020)
@@ -9,7 +9,7 @@ x and y are vectors of length one of different sentences, (x, x⁺) a pair that 
                                                                     (Roy and Vetterli, EUSIPCO 2007)
     explained(m)      Σ_{i≤m} σ_i² / Σ σ²
 
-A pair is *positive* from four fifths of the way from the lowest to the highest grade on, *negative* up to one fifth.
+A pair is *positive* if its grade is in the top fifth of the scale, *negative* in the bottom fifth.
 """
 
 from __future__ import annotations
@@ -19,12 +19,13 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from sklearn.manifold import TSNE
 
 from selfguide.runs.evidence import geometry
 
 Floats = NDArray[np.float64]
 EDGES = tuple(round(-1 + 0.05 * step, 2) for step in range(41))
-"""Of the histograms of cosines."""
+"""Bin edges of the histograms of cosines."""
 DIRECTIONS = (1, 2, 5, 10, 20, 50, 100, 200, 500)
 POSITIVE, NEGATIVE = 0.8, 0.2
 GRADE_BINS = 5
@@ -36,7 +37,14 @@ _TSNE_SEED = 1
 
 
 def numbers(units: Floats, left: Sequence[int], right: Sequence[int], shares: Floats) -> dict[str, Any]:
-    """``units``: distinct sentences, a row each; pairs by their places; ``shares``: grades from 0 to 1."""
+    """Return the numbers of all embeddings, and of positive and negative pairs.
+
+    Args:
+        units: Unit vectors of distinct sentences, a row each.
+        left: Row of the first sentence of each pair.
+        right: Row of the second.
+        shares: Grades scaled to [0, 1].
+    """
     spread = units[spaced(len(units), _MOST_SENTENCES)]
     cloud = geometry(spread)
     cosines = np.einsum("pd,pd->p", units[left], units[right]).clip(-1.0, 1.0)
@@ -47,7 +55,7 @@ def numbers(units: Floats, left: Sequence[int], right: Sequence[int], shares: Fl
         "anisotropy": cloud.mean_cosine,
         "uniformity": cloud.uniformity,
         "effective_rank": cloud.effective_rank,
-        # ‖x − y‖² = 2 − 2 cos for vectors of length 1.
+        # ‖x − y‖² = 2 − 2 cos for unit vectors.
         "alignment": _mean(2.0 - 2.0 * cosines[positive]),
         "positive_cosine": _mean(cosines[positive]),
         "negative_cosine": _mean(cosines[negative]),
@@ -57,12 +65,12 @@ def numbers(units: Floats, left: Sequence[int], right: Sequence[int], shares: Fl
 
 
 def spaced(count: int, most: int) -> NDArray[np.int64]:
-    """At most so many places out of ``count``, evenly spaced: a sample that is always the same."""
+    """Return at most ``most`` of ``count`` indices, evenly spaced: a sample that is always the same."""
     return np.unique(np.linspace(0, count - 1, min(count, most)).round().astype(np.int64))
 
 
 def explained(units: Floats) -> dict[str, float]:
-    """The share of the variance in the first 1, 2, 5 … directions."""
+    """Return the share of the variance in the first 1, 2, 5 … principal directions."""
     variances = np.linalg.svd(units - units.mean(axis=0), compute_uv=False) ** 2
     total = float(variances.sum())
     if total <= 0:
@@ -76,36 +84,38 @@ def explained(units: Floats) -> dict[str, float]:
 
 
 def histograms(cosines: Floats, shares: Floats) -> list[list[int]]:
-    """Counts of cosines between EDGES, a list for each of five bins of grades."""
+    """Count cosines between :data:`EDGES`, a list for each of five bins of grades."""
     bins = np.minimum((shares * GRADE_BINS).astype(int), GRADE_BINS - 1)
     return [np.histogram(cosines[bins == number], EDGES)[0].tolist() for number in range(GRADE_BINS)]
 
 
 def points(cosines: Floats, grades: Floats) -> list[list[float]]:
-    """Grade and cosine of at most a few hundred pairs."""
-    # In the order of the grades, so that evenly spaced ones have the grades of all.
+    """Return grade and cosine of at most a few hundred pairs."""
+    # Sorted by grade, so that evenly spaced pairs cover all grades.
     order = np.argsort(grades, kind="stable")
     chosen = order[spaced(len(order), _MOST_POINTS)]
-    return [[float(grades[place]), round(float(cosines[place]), 6)] for place in chosen]
+    return [[float(grades[index]), round(float(cosines[index]), 6)] for index in chosen]
 
 
 def pair_map(units: Floats, left: Sequence[int], right: Sequence[int], shares: Floats) -> dict[str, list[list[float]]]:
-    """A t-SNE of positive and negative pairs: a point is a pair, described by |x − y|, number by number.
+    """Lay out positive and negative pairs by t-SNE; a pair's features are the elementwise |x − y|, without its grade.
 
-    Where the vectors know what means the same, the two kinds come to lie apart. No grade goes into the map.
+    Where the embeddings know what means the same, the two kinds are separated.
+
+    Args:
+        units, left, right, shares: As for :func:`numbers`.
+
+    Returns:
+        Coordinates by kind; empty where there are too few pairs of either.
     """
-    from sklearn.manifold import TSNE
-
     kinds = {"positive": np.flatnonzero(shares >= POSITIVE), "negative": np.flatnonzero(shares <= NEGATIVE)}
-    chosen = {kind: places[spaced(len(places), _MOST_PAIRS)] for kind, places in kinds.items() if len(places)}
+    chosen = {kind: pairs[spaced(len(pairs), _MOST_PAIRS)] for kind, pairs in kinds.items() if len(pairs)}
     if len(chosen) < 2 or min(map(len, chosen.values())) < _FEWEST_PAIRS:
         return {}
-    places = np.concatenate(list(chosen.values()))
-    rows = np.asarray(left)[places], np.asarray(right)[places]
-    features = np.abs(units[rows[0]] - units[rows[1]])
-    mapper = TSNE(
-        2, perplexity=min(30.0, (len(features) - 1) / 4), init="pca", random_state=_TSNE_SEED, method="exact", n_jobs=1
-    )
+    pairs = np.concatenate(list(chosen.values()))
+    features = np.abs(units[np.asarray(left)[pairs]] - units[np.asarray(right)[pairs]])
+    perplexity = min(30.0, (len(features) - 1) / 4)
+    mapper = TSNE(2, perplexity=perplexity, init="pca", random_state=_TSNE_SEED, method="exact", n_jobs=1)
     flat = mapper.fit_transform(features).round(3).tolist()
     first = len(chosen["positive"])
     return {"positive": flat[:first], "negative": flat[first:]}

@@ -1,63 +1,78 @@
 """Multilingual: tune on English sentences alone, and test in other languages and across two of them.
 
 The encoder must know those languages from its pre-training; an English one has nothing to carry over. Whether it knows them
-is read off its word pieces, on the test sets themselves: a language is *foreign* to a vocabulary if more than 5 % of the
-pieces are unknown, or if a byte of its text takes over 1.3 times as many pieces as a byte of English. (By bytes, since a
+is measured by its tokenizer on the test sets themselves: a language is *foreign* to a vocabulary if more than 5 % of the
+tokens are unknown, or if a byte of its text takes over 1.3 times as many tokens as a byte of English. (By bytes, since a
 letter of Arabic or Korean takes two or three and says more. Measured with vocabularies of both kinds: English ones need 1.4
-to 4.2 times as many pieces, or know few; multilingual ones 0.7 to 1.15 times, and up to 1.5 for a language that they have
-read little of.) Of a test set in two languages the stranger side counts. If most test sets are foreign, the study
-says so and tunes nothing, unless ``--set force=true``.
+to 4.2 times as many tokens, or know few; multilingual ones 0.7 to 1.15 times, and up to 1.5 for a language of which they have
+read little.) Of a test set in two languages the more foreign side counts. If most test sets are foreign, the study says so
+and tunes nothing, unless ``--set force=true``.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
-from selfguide.comparison.summary import Summary, Value
+from selfguide.comparison.summary import Summary
 from selfguide.comparison.texts import NamedText
 from selfguide.data import Sentences
+from selfguide.data.resources import MINI
 from selfguide.errors import UsageError
 from selfguide.evaluation.tasks import TASKS, tasks_named
-from selfguide.studies.base import FULL, SMALL, Found, Grid, Measurement, Plan, Setup, Study
-from selfguide.studies.domains import compared, difference, fitting, labels_of, value_of
-from selfguide.studies.measuring import Place
-from selfguide.studies.outcome import Column, Entry, Figure, Matrix, Outcome, Table, over_seeds
+from selfguide.studies.base import FULL, SMALL, Findings, Grid, Measurement, Plan, Setup, Study
+from selfguide.studies.context import GradedPairs, MeasurementContext
+from selfguide.studies.outcome import UNTUNED, Column, Outcome, Table, TableRow, matrix
+from selfguide.studies.specs import known_settings, labels_of
+from selfguide.studies.values import Value, difference, mean_value, value_from_json
 
 if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
 
-UNTUNED = ("cls", "mean")
-MINI = "mini"  # as selfguide.models.encoders has it, which imports torch
 MOST_UNKNOWN = 0.05
 MOST_PIECES = 1.3
-_SENTENCES = 2000  # of a side of a test set, and of the English text: pieces are counted well enough on them
+_SENTENCES = 2000  # of each side of a test set, and of the English text: enough to count tokens
 _KINDS = {"en": "English", "one": "another language", "two": "two languages"}
-_WAY_OUT = (
+_ADVICE = (
     "Name a multilingual encoder, such as --encoder bert-base-multilingual-cased or xlm-roberta-base; --set force=true runs "
     "this one all the same."
 )
 
 
+_SCORE_CAPTION = "The score of each method on each test set, with one deviation over seeds."
+_GAIN_CAPTION = "The score less that of the untuned [CLS] on the same test set: above 0, tuning on English has helped."
+_GAIN_NOTE = "Mean over the test sets of a kind, less the same of the untuned [CLS]; ± is one deviation over seeds."
+_TRANSLATED = (
+    "KorSTS and STS-B de and es are translations of STS-B test, whose English sentences are in the text, without grades; the "
+    "checkpoints are chosen by English pairs."
+)
+Rows = dict[str, dict[str, Value | None]]
+"""By method, the score of each test set and kind of test set."""
+
+
 class Multilingual(Study):
     """Methods, tuned on English, × test sets in other languages."""
 
+    name = "multilingual"
+    title = "Other languages"
+    question = "Does tuning on English sentences help in other languages?"
+    needs = "a multilingual encoder"
     small = replace(SMALL, tasks="sts17", values={"methods": ("sg-opt", "simcse"), "force": (False,)})
     full = replace(FULL, tasks="stsb,sts17,stsb-de,stsb-es,korsts", values=small.values)
 
     def plan(self, setup: Setup) -> Plan:
-        scale, methods, force = setup.scale, list(setup.values("methods")), all(setup.values("force"))
+        """See :meth:`Study.plan`."""
+        scale, methods, force = setup.scale, list(setup.values("methods")), bool(setup.value("force"))
         if setup.depth is None:
-            raise UsageError(f"{setup.encoder} has no Transformer to tune. {_WAY_OUT}")
+            raise UsageError(f"{setup.encoder} has no Transformer to tune. {_ADVICE}")
         if not scale.pairs and all(kind_of(task.language) == "en" for task in tasks_named(scale.tasks)):
             raise UsageError(f"All test sets of {scale.tasks!r} are in English; name others, as in --tasks sts17.")
         if setup.encoder == MINI and not force:
-            raise UsageError(f"The encoder mini knows English only, so there is nothing to carry over. {_WAY_OUT}")
+            raise UsageError(f"The encoder mini knows English only, so there is nothing to carry over. {_ADVICE}")
         arguments = {
             "methods": methods,
-            "settings": fitting(methods, (*scale.settings, *scale.asked)),
+            "settings": known_settings(methods, (*scale.settings, *scale.user_settings)),
             "seeds": list(scale.seeds),
             "force": force,
         }
@@ -65,207 +80,154 @@ class Multilingual(Study):
             Measurement("vocabulary", f"{__name__}:vocabulary"),
             Measurement("tuned", f"{__name__}:tuned_in_english", arguments),
         )
-        return Plan((Grid("untuned", UNTUNED, "the untuned encoder"),), measurements, tuple(methods))
+        grid = Grid("untuned", tuple(UNTUNED), "the untuned encoder")
+        return Plan((grid,), measurements, tuple(methods))
 
-    def outcome(self, found: Found) -> Outcome:
-        tuned, pieces = found.results["tuned"], found.results["vocabulary"]
+    def outcome(self, findings: Findings) -> Outcome:
+        """See :meth:`Study.outcome`."""
+        tuned, pieces = findings.results["tuned"], findings.results["vocabulary"]
         if tuned is not None and "refused" in tuned:
             raise UsageError(tuned["refused"])
-        summary = found.summary("untuned")
-        rows = _rows_found(found, summary, tuned)
-        titles = {column.key: column.title for column in summary.columns if not column.average}
-        kinds = _kinds(titles)
-        return Outcome(
-            (_scores(rows, titles, kinds), *_gains(rows, kinds), *_vocabulary_table(pieces)),
-            _figures(rows, titles),
-            _notes(found, pieces),
-        )
+        summary = findings.summary("untuned")
+        tests = {column.key: column.title for column in summary.columns if not column.average}
+        kinds = {kind: _KINDS[kind] for kind in _by_kind(tests)}
+        scores = _scores(labels_of(findings.setup.values("methods")), summary, tuned)
+        base = scores["cls, untuned"]
+        gains: Rows = {
+            method: {key: difference(value, base.get(key)) for key, value in row.items()}
+            for method, row in scores.items()
+            if not method.endswith(", untuned")
+        }
+        method = Column("method", "method")
+        columns = [method, *(Column(key, title, better="high") for key, title in tests.items())]
+        columns += [Column(kind, f"mean, {title}", better="high") for kind, title in kinds.items()]
+        rows: list[TableRow] = [{"method": label, **row} for label, row in scores.items()]
+        gain_columns = [method, *(Column(kind, title, sign=True) for kind, title in kinds.items())]
+        gain_rows: list[TableRow] = [
+            {"method": m, **{kind: row.get(kind) for kind in kinds}} for m, row in gains.items()
+        ]
+        tables = [
+            Table("scores", "Scores after tuning on English", columns, rows),
+            Table("gains", "What tuning on English gives, by kind of test set", gain_columns, gain_rows, [_GAIN_NOTE]),
+            *([_vocabulary_table(pieces)] if pieces else []),
+        ]
+        axes = ("test set", "method")
+        figures = [
+            matrix("scores", "Scores after tuning on English", _SCORE_CAPTION, axes, tests, scores),
+            matrix("gains", "What tuning on English gives", _GAIN_CAPTION, axes, tests, gains),
+        ]
+        foreign = [task["title"] for task in pieces["tasks"].values() if task["foreign"]] if pieces else []
+        known = f"This encoder's vocabulary does not know the languages of {', '.join(foreign)}."
+        notes = [known] * bool(foreign) + [_TRANSLATED] * (findings.setup.scale.text == FULL.text)
+        return Outcome(tables, figures, notes)
 
 
 def kind_of(language: str) -> str:
-    """``en``, ``one`` other language, ``two`` of them, or nothing known."""
+    """Return ``en``, ``one`` for another language, ``two`` for two of them, or ``""`` where it is not known."""
     sides = set(language.split("-"))
     if language == "unknown":
         return ""
     return "en" if sides == {"en"} else "one" if len(sides) == 1 else "two"
 
 
-# -- what is measured ----------------------------------------------------------------------------------------------------
+# -- measuring -----------------------------------------------------------------------------------------------------------
 
 
-def vocabulary(place: Place) -> dict[str, Any]:
-    """How the encoder's word pieces take the test sets that are not in English."""
-    encoder = place.load_encoder()
-    english, _ = _pieces(encoder, place.sentences()[:_SENTENCES])
+def vocabulary(context: MeasurementContext) -> dict[str, Any]:
+    """Measure how the encoder's tokenizer splits the test sets that are not in English."""
+    encoder = context.load_encoder()
+    english, _ = _count_tokens(encoder, context.sentences()[:_SENTENCES])
     tasks: dict[str, Any] = {}
-    for data in place.task_rows():
+    for data in context.task_rows():
         if kind_of(data.task.language) == "en":
             continue
-        sides = [
-            [sentence for part in data.parts for sentence in part.first],
-            [sentence for part in data.parts for sentence in part.second or []],
-        ]
-        counts = [_pieces(encoder, side[:_SENTENCES]) for side in sides if side]
+        pairs = GradedPairs.of(data)
+        counts = [_count_tokens(encoder, side[:_SENTENCES]) for side in (pairs.first, pairs.second) if side]
         shares = [(per_byte / english, unknown) for per_byte, unknown in counts]
-        pieces, unknown = max(shares, key=lambda share: _strangeness(*share))
+        pieces, unknown = max(shares, key=lambda share: _foreignness(*share))
         tasks[data.task.name] = {
             "title": data.task.title,
             "language": data.task.language,
             "unknown": unknown,
             "pieces": pieces,
-            "foreign": _strangeness(pieces, unknown) > 1,
+            "foreign": _foreignness(pieces, unknown) > 1,
         }
     return {"tasks": tasks}
 
 
-def _strangeness(pieces: float, unknown: float) -> float:
-    """Above 1 the text is foreign to the vocabulary."""
+def _foreignness(pieces: float, unknown: float) -> float:
+    """Return a number above 1 where the text is foreign to the vocabulary."""
     return max(pieces / MOST_PIECES, unknown / MOST_UNKNOWN)
 
 
-def _pieces(encoder: SentenceTransformer, sentences: Sequence[str]) -> tuple[float, float]:
-    """Pieces for each byte of text, and the share of them that is unknown."""
+def _count_tokens(encoder: SentenceTransformer, sentences: Sequence[str]) -> tuple[float, float]:
+    """Return tokens per byte of text, and the share of them that is unknown."""
     tokenizer = encoder.tokenizer
-    pieces = [piece for row in tokenizer(list(sentences), add_special_tokens=False)["input_ids"] for piece in row]
-    written = sum(len(sentence.encode()) for sentence in sentences)
-    return len(pieces) / max(1, written), sum(piece == tokenizer.unk_token_id for piece in pieces) / max(1, len(pieces))
+    tokens = [token for row in tokenizer(list(sentences), add_special_tokens=False)["input_ids"] for token in row]
+    size = sum(len(sentence.encode()) for sentence in sentences)
+    return len(tokens) / max(1, size), sum(token == tokenizer.unk_token_id for token in tokens) / max(1, len(tokens))
 
 
 def tuned_in_english(
-    place: Place, methods: list[str], settings: list[str], seeds: list[int], force: bool
+    context: MeasurementContext, methods: list[str], settings: list[str], seeds: list[int], force: bool
 ) -> dict[str, Any]:
-    """Methods × seeds on the English text, scored on every test set; or the sentence that says why not."""
-    refused = None if force else _refusal(vocabulary(place)["tasks"])
+    """Tune methods × seeds on the English text and score them on every test set, or return why not."""
+    refused = None if force else _refusal(vocabulary(context)["tasks"])
     if refused is not None:
         return {"refused": refused}
-    text = NamedText(Sentences.from_strings(place.sentences()), ("the study's text",))
-    return compared(place, "tuned", text, methods, settings, seeds, place.tasks)
+    text = NamedText(Sentences.from_strings(context.sentences()), ("the study's text",))
+    rows = {"methods": methods, "settings": settings, "seeds": seeds, "tasks": context.tasks, "pairs": context.pairs}
+    return context.compare("tuned", text, **rows)
 
 
 def _refusal(tasks: Mapping[str, Mapping[str, Any]]) -> str | None:
     foreign = [task for task in tasks.values() if task["foreign"]]
     if 2 * len(foreign) <= len(tasks):
         return None
-    told = ", ".join(
+    reasons = ", ".join(
         f"{task['title']} ({100 * task['unknown']:.0f} % of its pieces are unknown, and a byte takes {task['pieces']:.1f} "
         "times as many as one of English)"
         for task in foreign[:2]
     )
     more = f" and {len(foreign) - 2} more" if len(foreign) > 2 else ""
-    return f"This encoder's vocabulary does not know the languages of {told}{more}. {_WAY_OUT}"
+    return f"This encoder's vocabulary does not know the languages of {reasons}{more}. {_ADVICE}"
 
 
-# -- what it comes to ----------------------------------------------------------------------------------------------------
-
-Rows = dict[str, dict[str, Value | None]]
-"""By method, the score of each test set and kind of test set."""
+# -- tables and figures --------------------------------------------------------------------------------------------------
 
 
-def _rows_found(found: Found, summary: Summary, tuned: Mapping[str, Any] | None) -> Rows:
+def _scores(methods: Sequence[str], summary: Summary, tuned: Mapping[str, Any] | None) -> Rows:
     rows: Rows = {f"{row.label}, untuned": dict(row.values) for row in summary.rows}
-    for label in labels_of(found.setup.values("methods")):
+    for label in methods:
         scores = tuned["rows"][label]["scores"] if tuned else {}
-        rows[label] = {key: value_of(by_seed) for key, by_seed in scores.items()}
-    for scores in rows.values():
-        for kind, names in _kinds(scores).items():
-            scores[kind] = _mean([scores[name] for name in names])
+        rows[label] = {key: value_from_json(by_seed) for key, by_seed in scores.items()}
+    for row in rows.values():
+        for kind, tests in _by_kind(row).items():
+            values = [row[test] for test in tests]
+            row[kind] = None if None in values else mean_value(values)
     return rows
 
 
-def _kinds(keys: Mapping[str, Any]) -> dict[str, list[str]]:
-    """Test sets by kind of language, kinds that are not here left out."""
+def _by_kind(tests: Mapping[str, Any]) -> dict[str, list[str]]:
+    """Return the test sets by kind of language, without empty kinds."""
     languages = {task.name: task.language for task in TASKS}
-    named = {kind: [key for key in keys if kind_of(languages.get(key, "unknown")) == kind] for kind in _KINDS}
-    return {kind: names for kind, names in named.items() if names}
+    found = {kind: [test for test in tests if kind_of(languages.get(test, "unknown")) == kind] for kind in _KINDS}
+    return {kind: names for kind, names in found.items() if names}
 
 
-def _mean(values: Sequence[Value | None]) -> Value | None:
-    known = [value for value in values if value is not None]
-    if not known or len(known) < len(values):
-        return None
-    return over_seeds({seed: fmean(value.by_seed[seed] for value in known) for seed in known[0].by_seed})
-
-
-def _scores(rows: Rows, titles: Mapping[str, str], kinds: Mapping[str, Sequence[str]]) -> Table:
-    columns = [Column("method", "method"), *(Column(key, title, better="high") for key, title in titles.items())]
-    columns += [Column(kind, f"mean, {_KINDS[kind]}", better="high") for kind in kinds]
-    lines: list[dict[str, Entry]] = [{"method": method, **scores} for method, scores in rows.items()]
-    return Table("scores", "Scores after tuning on English", tuple(columns), tuple(lines))
-
-
-def _tuned_gains(rows: Rows) -> dict[str, dict[str, Value | None]]:
-    """Tuned rows less the untuned [CLS], by test set and kind."""
-    start = rows[f"{UNTUNED[0]}, untuned"]
-    tuned = {method: scores for method, scores in rows.items() if not method.endswith(", untuned")}
-    return {
-        method: {key: difference(value, start.get(key)) for key, value in scores.items()}
-        for method, scores in tuned.items()
-    }
-
-
-def _gains(rows: Rows, kinds: Mapping[str, Sequence[str]]) -> tuple[Table, ...]:
-    columns = (Column("method", "method"), *(Column(kind, _KINDS[kind], sign=True) for kind in kinds))
-    lines: list[dict[str, Entry]] = [
-        {"method": method, **{kind: gains.get(kind) for kind in kinds}} for method, gains in _tuned_gains(rows).items()
-    ]
-    note = "Mean over the test sets of a kind, less the same of the untuned [CLS]; ± is one deviation over seeds."
-    return (Table("gains", "What tuning on English gives, by kind of test set", columns, tuple(lines), (note,)),)
-
-
-def _vocabulary_table(pieces: Mapping[str, Any] | None) -> tuple[Table, ...]:
-    if pieces is None:
-        return ()
-    columns = (
+def _vocabulary_table(pieces: Mapping[str, Any]) -> Table:
+    columns = [
         Column("test", "test set"),
         Column("unknown", "% of pieces unknown", decimals=1),
         Column("pieces", "pieces for a byte, English = 1"),
         Column("foreign", "to this vocabulary"),
-    )
-    lines: list[dict[str, Entry]] = [
-        {
-            "test": task["title"],
-            "unknown": 100.0 * task["unknown"],
-            "pieces": task["pieces"],
-            "foreign": "foreign" if task["foreign"] else "known",
-        }
-        for task in pieces["tasks"].values()
     ]
+    rows: list[TableRow] = []
+    for task in pieces["tasks"].values():
+        row: TableRow = {"test": task["title"], "unknown": 100.0 * task["unknown"], "pieces": task["pieces"]}
+        rows.append({**row, "foreign": "foreign" if task["foreign"] else "known"})
     note = (
         f"Foreign: over {100 * MOST_UNKNOWN:.0f} % unknown, or over {MOST_PIECES:g} times the pieces; of two languages, the "
         "stranger one counts."
     )
-    return (Table("vocabulary", "How the vocabulary takes the languages", columns, tuple(lines), (note,)),)
-
-
-def _figures(rows: Rows, titles: Mapping[str, str]) -> tuple[Figure, ...]:
-    def matrix(key: str, title: str, caption: str, content: Rows) -> Matrix:
-        values = tuple(tuple(scores.get(test) for test in titles) for scores in content.values())
-        return Matrix(key, title, caption, "test set", "method", tuple(titles.values()), tuple(content), values)
-
-    return (
-        matrix(
-            "scores",
-            "Scores after tuning on English",
-            "The score of each method on each test set, with one deviation over seeds.",
-            rows,
-        ),
-        matrix(
-            "gains",
-            "What tuning on English gives",
-            "The score less that of the untuned [CLS] on the same test set: above 0, tuning on English has helped.",
-            _tuned_gains(rows),
-        ),
-    )
-
-
-def _notes(found: Found, pieces: Mapping[str, Any] | None) -> tuple[str, ...]:
-    notes = []
-    foreign = [task["title"] for task in pieces["tasks"].values() if task["foreign"]] if pieces else []
-    if foreign:
-        notes.append(f"This encoder's vocabulary does not know the languages of {', '.join(foreign)}.")
-    if found.setup.scale.text == FULL.text:
-        notes.append(
-            "KorSTS and STS-B de and es are translations of STS-B test, whose English sentences are in the text, without "
-            "grades; the checkpoints are chosen by English pairs."
-        )
-    return tuple(notes)
+    return Table("vocabulary", "How the vocabulary takes the languages", columns, rows, [note])

@@ -1,10 +1,17 @@
-"""What studies there are. Importing this imports no study and no torch, so that listing them is quick."""
+"""The studies. Listing them imports no study, no torch and no numpy.
+
+A study's metadata are literals on its class, which are read from the source. A new study is one file in this folder, and its
+module's name below.
+"""
 
 from __future__ import annotations
 
+import ast
 import difflib
 from dataclasses import dataclass
+from functools import cache
 from importlib import import_module
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from selfguide.errors import UsageError
@@ -12,124 +19,70 @@ from selfguide.errors import UsageError
 if TYPE_CHECKING:
     from selfguide.studies.base import Study
 
+_MODULES = (
+    "ablation temperature batch_size low_resource augmentations layers efficiency frequent_tokens geometry domains finetune "
+    "multilingual"
+).split()
+"""In the order in which they are listed."""
+
 
 @dataclass(frozen=True)
-class StudyEntry:
-    """One line of the registry."""
+class StudyInfo:
+    """A study's metadata; see the attributes of :class:`~selfguide.studies.base.Study`."""
 
     name: str
     title: str
     question: str
-    """What it answers, in one sentence."""
     implementation: str
-    """``module:Class`` inside :mod:`selfguide.studies`."""
+    """``module:Class``."""
     reference: str = ""
-    """Whose table or figure it is."""
+    needs: str = ""
 
 
-_KIM = "Kim, Yoo and Lee, ACL 2021"
-_YAN = "Yan et al., ACL 2021"
-
-STUDIES: tuple[StudyEntry, ...] = (
-    StudyEntry(
-        "ablation",
-        "Ablation of SG-OPT",
-        "Which parts of SG-OPT matter, and how much?",
-        "ablation:Ablation",
-        reference=_KIM,
-    ),
-    StudyEntry(
-        "temperature",
-        "Temperature",
-        "How much does the temperature of the contrast matter?",
-        "temperature:Temperature",
-        reference=_KIM,
-    ),
-    StudyEntry(
-        "batch-size",
-        "Batch size",
-        "Do more sentences in a batch, and so more negatives, help?",
-        "batch_size:BatchSize",
-        reference=_YAN,
-    ),
-    StudyEntry(
-        "low-resource",
-        "Few sentences",
-        "How many sentences does tuning need?",
-        "low_resource:LowResource",
-        reference=_YAN,
-    ),
-    StudyEntry(
-        "augmentations",
-        "Pairs of augmentations",
-        "Which two changes to a sentence make the best pair for ConSERT?",
-        "augmentations:Augmentations",
-        reference=_YAN,
-    ),
-    StudyEntry(
-        "layers",
-        "Layers and poolings",
-        "Which layer and pooling of the untuned encoder know most about meaning, and where does the tuned [CLS] stand?",
-        "layers:Layers",
-        reference=_KIM,
-    ),
-    StudyEntry(
-        "efficiency",
-        "Time and memory",
-        "What do the methods cost, in training and in use?",
-        "efficiency:Efficiency",
-        reference=_KIM,
-    ),
-    StudyEntry(
-        "frequent-tokens",
-        "Frequent tokens",
-        "Do a few frequent tokens spoil the mean of a sentence, before and after tuning?",
-        "frequent_tokens:FrequentTokens",
-        reference=_YAN,
-    ),
-    StudyEntry(
-        "geometry",
-        "Geometry of the vectors",
-        "How do the vectors lie in space, before and after tuning?",
-        "geometry:Geometry",
-        reference="Wang and Isola, ICML 2020; Ethayarajh, EMNLP 2019",
-    ),
-    StudyEntry(
-        "domains",
-        "Texts and test sets",
-        "Does it matter which text a method is tuned on, and does a text of the test set's own kind help?",
-        "domains:Domains",
-        reference=_KIM,
-    ),
-    StudyEntry(
-        "finetune",
-        "Fine-tuning afterwards",
-        "Does tuning without labels help or hurt a later supervised fine-tuning?",
-        "finetune:FineTune",
-    ),
-    StudyEntry(
-        "multilingual",
-        "Other languages",
-        "Does tuning on English sentences help in other languages? Needs a multilingual encoder.",
-        "multilingual:Multilingual",
-    ),
-)
+@cache
+def studies() -> tuple[StudyInfo, ...]:
+    """Return the metadata of all studies, without importing them."""
+    return tuple(_read(module) for module in _MODULES)
 
 
-def entry(name: str) -> StudyEntry:
-    """The registry's line for a study's name."""
-    for candidate in STUDIES:
+def info(name: str) -> StudyInfo:
+    """Return a study's metadata.
+
+    Raises:
+        UsageError: There is no such study.
+    """
+    for candidate in studies():
         if candidate.name == name:
             return candidate
-    names = [candidate.name for candidate in STUDIES]
+    names = [candidate.name for candidate in studies()]
     close = difflib.get_close_matches(name, names, n=1)
     hint = f" Did you mean {close[0]!r}?" if close else ""
-    raise UsageError(f"There is no study {name!r}.{hint} `selfguide study --list` tells of them: {', '.join(names)}.")
+    raise UsageError(f"There is no study {name!r}.{hint} `selfguide study --list` lists them: {', '.join(names)}.")
 
 
 def make(name: str) -> Study:
-    """The study of a name (imports it)."""
-    found = entry(name)
-    module, _, attribute = found.implementation.partition(":")
-    study: Study = getattr(import_module(f"selfguide.studies.{module}"), attribute)(found)
+    """Import and make a study.
+
+    Raises:
+        UsageError: There is no such study.
+    """
+    module, _, attribute = info(name).implementation.partition(":")
+    study: Study = getattr(import_module(module), attribute)()
     return study
+
+
+def _read(module: str) -> StudyInfo:
+    """Read the metadata of a module's study: class attributes that are literals."""
+    wanted = set(StudyInfo.__dataclass_fields__)
+    source = Path(__file__).with_name(f"{module}.py").read_text(encoding="utf-8")
+    for node in ast.parse(source).body:
+        if not isinstance(node, ast.ClassDef):
+            continue
+        found: dict[str, str] = {}
+        for item in node.body:
+            match item:
+                case ast.Assign(targets=[ast.Name(id=name)], value=value) if name in wanted:
+                    found[name] = ast.literal_eval(value)
+        if "name" in found:
+            return StudyInfo(**found, implementation=f"{__package__}.{module}:{node.name}")
+    raise LookupError(f"{module}.py has no class with a study's name")

@@ -1,88 +1,88 @@
-"""What studies share that vary one number for several methods: labels, the table and the line of each method."""
+"""Studies that vary one number for several methods: a table of scores, and a line for each method."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from typing import ClassVar
 
 from selfguide.comparison.summary import Row, Summary
-from selfguide.studies.base import Found
+from selfguide.report.plots import Lines
+from selfguide.studies.base import Findings, Grid, Plan, Setup, Study
 from selfguide.studies.outcome import (
+    UNTUNED,
     Column,
-    Entry,
-    Lines,
     Outcome,
-    Series,
     Table,
+    TableRow,
+    known_means,
+    known_series,
     main_value,
-    score_columns,
-    score_entries,
+    row_columns,
+    row_entries,
 )
 
-
-def label_of(method: str, value: float | int) -> str:
-    """The row's name in the grid."""
-    return f"{method} at {value:g}" if isinstance(value, float) else f"{method} at {value}"
+Number = float | int
 
 
-def labelled(method: str, value: float | int, spec: str) -> str:
-    """The row as a spec with its label."""
-    return f"{label_of(method, value)}={spec}"
+class OptionSweep(Study):
+    """A study of one option: its values × methods, in one grid with the untuned encoder."""
+
+    option: ClassVar[str]
+    """The option or training setting that is varied."""
+    values_name: ClassVar[str]
+    """The list of its values in the scale."""
+    axis: ClassVar[str]
+    caption: ClassVar[str]
+    notes: ClassVar[tuple[str, ...]] = ()
+
+    def plan(self, setup: Setup) -> Plan:
+        """See :meth:`Study.plan`."""
+        specs = [f"{label}={method}:{self.option}={value!r}" for method, value, label in self._rows(setup)]
+        return Plan((Grid(self.name, (*UNTUNED, *specs)),))
+
+    def outcome(self, findings: Findings) -> Outcome:
+        """See :meth:`Study.outcome`."""
+        summary, column = findings.summary(self.name), Column(self.option, self.axis, decimals=None)
+        points = [(method, value, summary[label], summary) for method, value, label in self._rows(findings.setup)]
+        return sweep_outcome(points, summary, column, self.option, self.axis, self.caption, self.notes)
+
+    def _rows(self, setup: Setup) -> list[tuple[str, Number, str]]:
+        """Return method, value and label of each row."""
+        return [
+            (method, value, f"{method} at {value:g}" if isinstance(value, float) else f"{method} at {value}")
+            for method in setup.values("methods")
+            for value in setup.values(self.values_name)
+        ]
 
 
 def sweep_outcome(
-    found: Found,
-    *,
-    grid: str,
-    name: str,
-    title: str,
-    values: Sequence[float | int],
-    methods: Sequence[str],
-    levels: Mapping[str, str],
+    points: Sequence[tuple[str, Number, Row, Summary]],
+    untuned: Summary,
+    column: Column,
+    key: str,
+    varied: str,
     caption: str,
-    log: bool,
-    notes: tuple[str, ...] = (),
+    notes: Sequence[str],
 ) -> Outcome:
-    """A row for each method and value, a line for each method; ``levels`` are rows without a value, by their labels."""
-    summary = found.summary(grid)
-    rows: list[dict[str, Entry]] = []
-    series = []
-    for method in methods:
-        points = []
-        for value in values:
-            row = summary[label_of(method, value)]
-            rows.append({"method": method, name: value, **row_entries(row, summary)})
-            score = main_value(row, summary)
-            if score is not None:
-                points.append((value, score))
-        series.append(Series(method, tuple(points)))
-    rows += [{"method": shown, name: None, **row_entries(summary[label], summary)} for label, shown in levels.items()]
-    columns = (Column("method", "method"), Column(name, title, decimals=None), *row_columns(summary))
-    known = {shown: main_value(summary[label], summary) for label, shown in levels.items()}
-    return Outcome(
-        (Table("scores", f"Scores by {title}", columns, tuple(rows)),),
-        (
-            Lines(
-                name,
-                f"{summary.main.title} by {title}",
-                caption,
-                title,
-                summary.main.title,
-                tuple(series),
-                {shown: value.mean for shown, value in known.items() if value is not None},
-                log,
-            ),
-        ),
-        notes,
+    """Make the table and the figure of a sweep.
+
+    Args:
+        points: Method, value, and the row with the comparison it stands in.
+        untuned: The comparison with the rows of the untuned encoder, which become horizontal lines.
+        column: The column of the values; its title is the figure's axis.
+        key: The figure's key.
+        varied: What is varied, for titles.
+        caption: The figure's caption.
+        notes: The study's notes.
+    """
+    rows: list[TableRow] = [{"method": m, column.key: x, **row_entries(row, of)} for m, x, row, of in points]
+    for label, title in UNTUNED.items():
+        rows.append({"method": title, column.key: None, **row_entries(untuned[label], untuned)})
+    columns = [Column("method", "method"), column, *row_columns(untuned)]
+    lines = {method: [(x, main_value(row, of)) for m, x, row, of in points if m == method] for method, *_ in points}
+    levels = {title: main_value(untuned[label], untuned) for label, title in UNTUNED.items()}
+    score = untuned.main.title
+    figure = Lines(
+        key, f"{score} by {varied}", caption, column.title, score, known_series(lines), known_means(levels), True
     )
-
-
-def row_columns(summary: Summary) -> tuple[Column, ...]:
-    """Scores, the dev score where there is one, steps and time."""
-    # Not "dev": a file of pairs may well be called so, and its scores have a column of their own.
-    dev = (Column("dev score", "dev"),) if any(row.dev for row in summary.rows) else ()
-    return (*score_columns(summary), *dev, Column("steps", "steps"), Column("seconds", "seconds", decimals=1))
-
-
-def row_entries(row: Row, summary: Summary) -> dict[str, Entry]:
-    """Entries for :func:`row_columns`."""
-    return {**score_entries(row, summary), "dev score": row.dev, "steps": row.steps, "seconds": round(row.seconds, 2)}
+    return Outcome([Table("scores", f"Scores by {varied}", columns, rows)], [figure], notes)
