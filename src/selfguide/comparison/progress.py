@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from statistics import mean
-from typing import TYPE_CHECKING
 
 from selfguide.comparison.cells import Cell, CellRecord
 from selfguide.progress import Reporter
-
-if TYPE_CHECKING:
-    from rich.progress import Progress
 
 
 class CellProgress:
@@ -33,22 +29,12 @@ class CellProgress:
         self.total = len(cells)
         self.known = [record for record in known if record.error is None]
         self.sentences, self.processes, self.reporter = sentences, processes, reporter
-        self._progress: Progress | None = None
+        self._advance: Callable[[int, str], None] = lambda count, extra: None
 
     @contextmanager
     def bar(self) -> Iterator[None]:
         """Show a bar over the cells, where there is a terminal."""
-        if not self.reporter.live:
-            yield
-            return
-        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-
-        columns = (TextColumn("cells"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-        self._progress = Progress(
-            *columns, TextColumn("{task.fields[left]}"), console=self.reporter.console, transient=True
-        )
-        with self._progress:
-            self._progress.add_task("cells", total=self.total, left=self._time_left())
+        with self.reporter.bar("cells", self.total, "cells") as self._advance:
             yield
 
     def done(self, record: CellRecord) -> None:
@@ -56,15 +42,10 @@ class CellProgress:
         self.left = [cell for cell in self.left if (cell.spec.label, cell.seed) != (record.label, record.seed)]
         if record.error is None:
             self.known.append(record)
-        left = self._time_left() if self.left else ""
-        count = f"{self.total - len(self.left)} of {self.total}"
-        self.reporter.note(f"[{count}] {record.name}: {_outcome(record)}" + (f"; {left}" if left else ""))
-        if self._progress is not None:
-            self._progress.update(self._progress.task_ids[0], advance=1, left=left)
-
-    def _time_left(self) -> str:
-        seconds = seconds_left(self.left, self.known, self.sentences, self.processes)
-        return "" if seconds is None else f"about {duration(seconds)} left"
+        seconds = seconds_left(self.left, self.known, self.sentences, self.processes) if self.left else None
+        left = "" if seconds is None else f"; about {duration(seconds)} left"
+        self.reporter.note(f"[{self.total - len(self.left)} of {self.total}] {record.name}: {_outcome(record)}{left}")
+        self._advance(1, "")
 
 
 def seconds_left(cells: Sequence[Cell], known: Sequence[CellRecord], sentences: int, processes: int) -> float | None:

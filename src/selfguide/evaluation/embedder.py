@@ -6,11 +6,11 @@ torch is imported late, so that results can be read without it.
 from __future__ import annotations
 
 import hashlib
+import pkgutil
 import re
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -260,16 +260,10 @@ def _function(encoder: AnyEncoder) -> tuple[Callable[[list[str]], Any], str]:
 
 
 def _imported(address: str) -> Any:
-    module, _, attribute = address.partition(":")
     # A module in the current folder is found, as with `python -m`.
     if "" not in sys.path and str(Path.cwd()) not in sys.path:
         sys.path.insert(0, str(Path.cwd()))
     try:
-        found: Any = import_module(module)
-    except ImportError as error:
-        raise UsageError(f"The module of the encoder {address} cannot be imported: {error}.") from None
-    for word in attribute.split("."):
-        if not hasattr(found, word):
-            raise UsageError(f"There is nothing called {word!r} in {module}; the encoder was given as {address}.")
-        found = getattr(found, word)
-    return found
+        return pkgutil.resolve_name(address)
+    except (ImportError, AttributeError) as error:
+        raise UsageError(f"The encoder {address} cannot be imported: {error}.") from None

@@ -15,27 +15,19 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import torch
 from sentence_transformers.util import cos_sim, pairwise_cos_sim
 
 from selfguide.errors import SelfguideError, UsageError
-from selfguide.evaluation.embedder import EncoderInfo, checked_vectors
+from selfguide.evaluation.embedder import AnyEncoder, EncoderInfo, checked_vectors
 from selfguide.models.encoders import load_encoder
 from selfguide.progress import Reporter
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
-
-
-class Encodes(Protocol):
-    """An encoder: ``encode(sentences)`` returns a row for each; ``batch_size`` is passed on if it takes one."""
-
-    @property
-    def encode(self) -> Any:
-        """The encoding function."""
 
 
 @dataclass(frozen=True)
@@ -62,7 +54,7 @@ class MtebRow:
 
 
 def evaluate_mteb(
-    encoder: str | Path | Encodes,
+    encoder: AnyEncoder,
     task_names: str | Sequence[Any],
     *,
     output: str | Path | None = None,
@@ -121,11 +113,11 @@ class MtebAdapter:
     is used. The similarity is the encoder's own where it has one, else the cosine.
     """
 
-    def __init__(self, encoder: Encodes, name: str) -> None:
+    def __init__(self, encoder: AnyEncoder, name: str) -> None:
         """Wrap an encoder.
 
         Args:
-            encoder: An object with ``encode(sentences)``.
+            encoder: An object with ``encode(sentences)``; ``batch_size`` is passed on if it takes one.
             name: Its name in mteb's result files.
 
         Raises:
