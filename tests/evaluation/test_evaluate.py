@@ -252,7 +252,7 @@ def test_what_is_no_encoder_is_refused_in_words() -> None:
         selfguide.evaluate(7)
     with pytest.raises(UsageError, match="cannot be imported"):
         selfguide.evaluate("no_such_module:encode")
-    with pytest.raises(UsageError, match="cannot be imported: .*no attribute 'nowhere'"):
+    with pytest.raises(UsageError, match=r"cannot be imported: .*no attribute 'nowhere'"):
         selfguide.evaluate("json:nowhere")
     with pytest.raises(UsageError, match="Transformer encoders only"):
         selfguide.evaluate(hashed, pooling="cls")

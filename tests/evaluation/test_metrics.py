@@ -78,7 +78,7 @@ def test_similarities_are_those_of_a_plain_loop() -> None:
     }
     for kind in SIMILARITIES:
         np.testing.assert_allclose(similarities(first, second, kind), expected[kind], atol=1e-5)
-    with pytest.raises(UsageError, match="similarity must be one of .*, got 'near'"):
+    with pytest.raises(UsageError, match=r"similarity must be one of .*, got 'near'"):
         similarities(first, second, "near")  # type: ignore[arg-type]
 
 

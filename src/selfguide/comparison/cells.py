@@ -153,7 +153,6 @@ class CellFolder:
     """The files of a comparison's cells."""
 
     def __init__(self, output: Path) -> None:
-        """Name the folder of the comparison; it need not exist."""
         self.output = output
         self.folder = output / FOLDER
 

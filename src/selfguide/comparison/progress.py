@@ -11,20 +11,11 @@ from selfguide.progress import Reporter
 
 
 class CellProgress:
-    """Counts cells and estimates the time left from those that are finished, of this run and of former ones."""
+    """Counts cells and estimates the time left from those that are finished, of this run and of former ones (``known``)."""
 
     def __init__(
         self, cells: Sequence[Cell], known: Sequence[CellRecord], sentences: int, processes: int, reporter: Reporter
     ) -> None:
-        """Start counting.
-
-        Args:
-            cells: The cells that are to be run.
-            known: Records of former runs.
-            sentences: Sentences of the text.
-            processes: How many cells run at a time.
-            reporter: Where lines and the bar go.
-        """
         self.left = list(cells)
         self.total = len(cells)
         self.known = [record for record in known if record.error is None]

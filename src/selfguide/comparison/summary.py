@@ -96,7 +96,6 @@ class Summary:
     metrics: dict[str, str]
 
     def __getitem__(self, label: str) -> Row:
-        """Return the row of a label."""
         return next(row for row in self.rows if row.label == label)
 
 

@@ -62,12 +62,7 @@ def data_folder(given: str | Path | None) -> Path | None:
 
 
 def find_data(
-    task: Task,
-    *,
-    folder: Path | None,
-    text: TextForm = "raw",
-    allow_partial: bool = False,
-    download: bool = True,
+    task: Task, *, folder: Path | None, text: TextForm = "raw", allow_partial: bool = False, download: bool = True
 ) -> TaskData:
     """Read the rows of a task from the first source that has them, and check that they are complete.
 

@@ -48,26 +48,20 @@ class EncoderInfo:
 
 
 class Embedder:
-    """A function from sentences to vectors, one row each and in order, that encodes no sentence twice."""
+    """A function from sentences to vectors, one row each and in order, that encodes no sentence twice.
+
+    With ``check_order`` a few sentences are encoded a second time alone, to verify that rows come back in order.
+    """
 
     def __init__(
         self, encode: Callable[[list[str]], Any], info: EncoderInfo, reporter: Reporter, *, check_order: bool
     ) -> None:
-        """Wrap an encoding function.
-
-        Args:
-            encode: From a list of sentences to an array of vectors.
-            info: Whose vectors they are.
-            reporter: Where the progress bar goes.
-            check_order: Whether to verify that rows come back in the order of the sentences.
-        """
         self.info = info
         self._encode, self._reporter, self._check_order = encode, reporter, check_order
         self._row: dict[str, int] = {}
         self._vectors = np.zeros((0, info.dimension), np.float32)
 
     def __call__(self, sentences: Sequence[str]) -> NDArray[np.float32]:
-        """Return the vectors of sentences, one row each and in order."""
         self.prepare(sentences)
         return self._vectors[[self._row[sentence] for sentence in sentences]]
 
@@ -158,18 +152,9 @@ def pooled_embedders(
     name: str | None = None,
     reporter: Reporter | None = None,
 ) -> list[Embedder]:
-    """Make an embedder for each of several poolings of one encoder, which share one pass over the text.
+    """Make an embedder for each of several poolings of an encoder's last layers, which share one pass over the text.
 
-    Args:
-        encoder: A name, a folder or a loaded SentenceTransformer.
-        poolings: The poolings, of the last layers.
-        device: Where to compute; None for the best device there is.
-        batch_size: Sentences in a forward pass.
-        name: Name of the encoder in results.
-        reporter: Where progress bars go.
-
-    Returns:
-        The embedders in the order of the poolings.
+    The other arguments are those of :func:`selfguide.evaluate`.
     """
     from selfguide.evaluation.shared_pass import SharedPass
     from selfguide.models.encoders import load_encoder, with_pooling

@@ -111,12 +111,9 @@ def load_tasks(
     allow_partial: bool = False,
     download: bool = True,
 ) -> list[TaskData]:
-    """Read the rows of every task and of the user's own files, so that what is missing is reported before anything runs.
+    """Read the rows of every task and of the user's own files, in the order given, before anything runs.
 
     The arguments are those of :func:`evaluate`.
-
-    Returns:
-        The rows of each task and file, in the order given.
 
     Raises:
         SelfguideError: Rows are missing, or a task is unknown.

@@ -111,18 +111,16 @@ class MtebAdapter:
 
     Sentences reach the encoder as they are; of the prompts that some encoders have, only one that the encoder sets itself
     is used. The similarity is the encoder's own where it has one, else the cosine.
+
+    Args:
+        encoder: An object with ``encode(sentences)``; ``batch_size`` is passed on if it takes one.
+        name: Its name in mteb's result files.
+
+    Raises:
+        UsageError: The object has no ``encode``.
     """
 
     def __init__(self, encoder: AnyEncoder, name: str) -> None:
-        """Wrap an encoder.
-
-        Args:
-            encoder: An object with ``encode(sentences)``; ``batch_size`` is passed on if it takes one.
-            name: Its name in mteb's result files.
-
-        Raises:
-            UsageError: The object has no ``encode``.
-        """
         if not callable(getattr(encoder, "encode", None)):
             raise UsageError(
                 f"{type(encoder).__name__} has no encode(sentences); pass a SentenceTransformer, or an object that has one."

@@ -78,7 +78,6 @@ class Evaluation:
     scores: tuple[TaskScore, ...] = ()
 
     def __getitem__(self, task: str) -> TaskScore:
-        """Return the score of the task of a name; KeyError where there is none."""
         return {score.task: score for score in self.scores}[task]
 
     def averages(self) -> dict[str, float]:
@@ -99,11 +98,6 @@ class ScoreFolder:
     """A folder with ``scores.json`` (everything) and ``scores.csv`` (a line for each score), rewritten after every task."""
 
     def __init__(self, folder: Path) -> None:
-        """Read the scores of a folder, if there are any.
-
-        Raises:
-            SelfguideError: The file of scores is damaged.
-        """
         self.folder = folder
         self.scores: list[TaskScore] = _read(folder / SCORES_FILE)
 

@@ -27,16 +27,6 @@ class SharedPass:
     """Vectors of sentences under several poolings of an encoder's last layers."""
 
     def __init__(self, model: SentenceTransformer, poolings: Sequence[str], batch_size: int) -> None:
-        """Prepare the pass.
-
-        Args:
-            model: The encoder.
-            poolings: The poolings that will be asked for.
-            batch_size: Sentences in a forward pass.
-
-        Raises:
-            UsageError: A pooling is unknown.
-        """
         for pooling in poolings:
             check("pooling", pooling, OneOf(*POOLINGS))
         self._model, self._batch_size = model.eval(), batch_size
