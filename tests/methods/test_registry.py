@@ -45,7 +45,7 @@ class ScaledContrast(TuningMethod):
 
     Options = ScaledOptions
     options: ScaledOptions
-    defaults = TrainingSettings(batch_size=4, max_steps=2)
+    defaults = TrainingSettings(batch_size=4)
 
     def dataset(self, text: Any) -> Any:
         return text.add_column("positive", text["sentence"][:])
