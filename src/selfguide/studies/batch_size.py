@@ -23,8 +23,8 @@ class BatchSize(OptionSweep):
     axis = "sentences in a batch"
     caption = "The score over the size of a batch, bars are ± one deviation over seeds; the dotted lines are untuned."
     notes = (
-        "Every run passes over the text equally often, unless it stops early for want of gains on the dev pairs; so the "
-        "larger the batch, the fewer the steps. The learning rate is the same for all.",
+        "Every run passes over the text equally often, unless early stopping ends it, so a larger batch means fewer steps. "
+        "The learning rate is the same for all.",
     )
     # One pass over few sentences: the steps follow from the batch size.
     small = replace(

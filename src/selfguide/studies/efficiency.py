@@ -165,7 +165,7 @@ def inference_cost(context: MeasurementContext, label: str, seed: int | None, tu
 
 _RATIO_NOTE = (
     "The unit is what the mean takes to encode the text once: its time, and its memory, in the same round; ± over rounds. "
-    "The mean trains nothing: what stands there is the start of a run."
+    "The mean trains nothing; its time is that of starting a run."
 )
 _SECONDS_NOTE = (
     "Training without dev checks; inference is one pass over the text, the fastest of a few. Memory is the largest, less what "

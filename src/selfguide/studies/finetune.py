@@ -117,38 +117,26 @@ class FineTune(Study):
         titles = {size: size for size in ("0", *_sizes(setup))}
         if ALL in titles and counts:
             titles[ALL] = f"{ALL} {counts[0]:,}"
-        gains = {
-            label: {
-                size: difference(scores[label, size].get(main.key), scores[base, size].get(main.key)) for size in titles
-            }
-            for label in others
-        }
+        of = {key: row.get(main.key) for key, row in scores.items()}
+        gains = {label: {size: difference(of[label, size], of[base, size]) for size in titles} for label in others}
         rows: list[TableRow] = [{"start": start, "pairs": titles[size], **row} for (start, size), row in scores.items()]
         columns = [Column("start", "start"), Column("pairs", "graded pairs"), *score_columns(summary)]
         differences: list[TableRow] = [
             {"pairs": title, **{label: gains[label][size] for label in others}} for size, title in titles.items()
         ]
-        less = [
-            Column("pairs", "graded pairs"),
-            *(Column(label, f"{label} less {base}", sign=True) for label in others),
-        ]
+        less = [columns[1], *(Column(label, f"{label} less {base}", sign=True) for label in others)]
         note = f"Differences of {main.title}, paired by seed; ± is one deviation over seeds."
         tables = [
             Table("scores", "Scores after fine-tuning", columns, rows),
-            Table("differences", f"What tuning before gives beyond {base}", less, differences, [note]),
+            Table("differences", f"Gain of tuning beforehand over {base}", less, differences, [note]),
         ]
-        series = known_series({
-            start: [(title, scores[start, size].get(main.key)) for size, title in titles.items()]
-            for start in (base, *others)
-        })  # fmt: skip
-        title = f"{main.title} after fine-tuning on graded pairs"
+        lines = {start: [(name, of[start, size]) for size, name in titles.items()] for start in (base, *others)}
+        series, title = known_series(lines), f"{main.title} after fine-tuning on graded pairs"
         figure = Lines("finetune", title, _CAPTION, "graded pairs", main.title, series)
         notes = []
         for label, by_size in gains.items():
-            known = [
-                f"{gain.mean:+.2f} with {titles[size]}".replace("-", "−") for size, gain in by_size.items() if gain
-            ]
-            notes.append(f"{label} less {base}, by graded pairs: {', '.join(known) or 'nothing to tell'}.")
+            known = ", ".join(f"{gain.mean:+.2f} with {titles[size]}" for size, gain in by_size.items() if gain)
+            notes.append(f"{label} less {base}, by graded pairs: {known.replace('-', '−') or 'no results'}.")
         notes.append(
             f"Fine-tuning: {setup.value('loss')} loss, {setup.value('finetune_epochs')} epochs, batch "
             f"{setup.value('finetune_batch_size')}, learning rate {setup.value('finetune_learning_rate'):g}, the last step's "

@@ -42,13 +42,10 @@ GRID = "tuned"
 UNTUNED = "untuned"
 _TOKENS_SHOWN = 10
 _SCORE_CAPTION = (
-    "The score of mean-pooled tokens, before and after tuning; bars are ± one deviation over seeds. The numbers across stand "
-    "at equal distances."
+    "The score of mean-pooled tokens, before and after tuning; bars are ± one deviation over seeds. The numbers of tokens are "
+    "equally spaced."
 )
-_COSINE_CAPTION = (
-    "How near the two sentences of a pair are on average, whatever their grade: high where all vectors point the same "
-    "way."
-)
+_COSINE_CAPTION = "The mean cosine of the two sentences of a pair, whatever their grade: high where all embeddings point the same way."
 _SHARE = Column("share", "% of the text's tokens", decimals=1)
 _NOTE = "The vector is the mean of the last layer's tokens for every row, whatever the method's own vector is."
 Runs = Mapping[str, Mapping[int | None, Result]]

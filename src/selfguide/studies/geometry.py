@@ -39,7 +39,7 @@ _COLUMNS = (
 _DIRECTIONS = {"first": "1", "ten": "10"}
 _NOTES = (
     "Anisotropy: the mean cosine of two different sentences. Alignment: the mean squared distance of positive pairs; "
-    "uniformity: how evenly vectors are spread; both: lower is better. Variance in 1 and in 10: per cent of the variance "
+    "uniformity: how evenly embeddings are spread; both: lower is better. Variance in 1 and in 10: per cent of the variance "
     "in the first direction and in the first ten.",
     "Positive pairs have a grade in the top fifth of the scale, negative ones in the bottom fifth.",
 )
@@ -49,8 +49,8 @@ class Geometry(Study):
     """[CLS] and mean before tuning, methods after it."""
 
     name = "geometry"
-    title = "Geometry of the vectors"
-    question = "How do the vectors lie in space, before and after tuning?"
+    title = "Geometry of the embeddings"
+    question = "How are the embeddings distributed, before and after tuning?"
     reference = "Wang and Isola, ICML 2020; Ethayarajh, EMNLP 2019"
     small = replace(SMALL, values={"methods": ("sg-opt", "simcse")})
     full = replace(FULL, values={"methods": ("sg-opt", "simcse")})
@@ -81,7 +81,7 @@ class Geometry(Study):
             for by_seed in results.values()
             for result in by_seed.values()
         ]
-        table = Table("geometry", "The cloud of vectors", columns, rows, [*data[:1], *_NOTES])
+        table = Table("geometry", "Distribution of the embeddings", columns, rows, [*data[:1], *_NOTES])
         named = {titles[label]: by_seed for label, by_seed in results.items() if by_seed}
         return Outcome([table], geometry_figures.figures(named) if named else ())
 

@@ -20,8 +20,8 @@ _CAPTION = (
     "untuned encoder."
 )
 _NOTE = (
-    "Every run has the same number of steps, so few sentences are seen often. Sentences are drawn at random, the smaller "
-    "draws being parts of the larger ones."
+    "Every run has the same number of steps, so few sentences are seen often. Sentences are sampled at random; smaller samples "
+    "are subsets of larger ones."
 )
 _METHODS = ("sg-opt", "simcse", "whitening")
 

@@ -185,7 +185,7 @@ def _refusal(tasks: Mapping[str, Mapping[str, Any]]) -> str | None:
     if 2 * len(foreign) <= len(tasks):
         return None
     reasons = ", ".join(
-        f"{task['title']} ({100 * task['unknown']:.0f} % of its pieces are unknown, and a byte takes {task['pieces']:.1f} "
+        f"{task['title']} ({100 * task['unknown']:.0f} % of its tokens are unknown, and a byte takes {task['pieces']:.1f} "
         "times as many as one of English)"
         for task in foreign[:2]
     )
@@ -218,8 +218,8 @@ def _by_kind(tests: Mapping[str, Any]) -> dict[str, list[str]]:
 def _vocabulary_table(pieces: Mapping[str, Any]) -> Table:
     columns = [
         Column("test", "test set"),
-        Column("unknown", "% of pieces unknown", decimals=1),
-        Column("pieces", "pieces for a byte, English = 1"),
+        Column("unknown", "% of tokens unknown", decimals=1),
+        Column("pieces", "tokens per byte, English = 1"),
         Column("foreign", "to this vocabulary"),
     ]
     rows: list[TableRow] = []
@@ -227,7 +227,7 @@ def _vocabulary_table(pieces: Mapping[str, Any]) -> Table:
         row: TableRow = {"test": task["title"], "unknown": 100.0 * task["unknown"], "pieces": task["pieces"]}
         rows.append({**row, "foreign": "foreign" if task["foreign"] else "known"})
     note = (
-        f"Foreign: over {100 * MOST_UNKNOWN:.0f} % unknown, or over {MOST_PIECES:g} times the pieces; of two languages, the "
-        "stranger one counts."
+        f"Foreign: over {100 * MOST_UNKNOWN:.0f} % unknown, or over {MOST_PIECES:g} times the tokens; of two languages, the "
+        "more foreign one counts."
     )
-    return Table("vocabulary", "How the vocabulary takes the languages", columns, rows, [note])
+    return Table("vocabulary", "How the vocabulary covers the languages", columns, rows, [note])

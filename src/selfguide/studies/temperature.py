@@ -16,7 +16,7 @@ class Temperature(OptionSweep):
 
     name = "temperature"
     title = "Temperature"
-    question = "How much does the temperature of the contrast matter?"
+    question = "How much does the temperature of the contrastive loss matter?"
     reference = "Kim, Yoo and Lee, ACL 2021"
     option = "temperature"
     values_name = "temperatures"
