@@ -1,7 +1,6 @@
-"""A method of one's own, in a file of one's own: train with it, compare it, name it on the command line.
+"""A method of one's own: `python examples/own_method.py notes.txt` compares it with the untuned mean.
 
-    python examples/own_method.py notes.txt
-    selfguide train notes.txt --method own_method:SoftPositives --scale 50         # beside this file
+Beside this file, on the command line: `selfguide train notes.txt --method own_method:SoftPositives --scale 50`.
 """
 
 import sys

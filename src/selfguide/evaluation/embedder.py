@@ -62,6 +62,7 @@ class Embedder:
         self._vectors = np.zeros((0, info.dimension), np.float32)
 
     def __call__(self, sentences: Sequence[str]) -> NDArray[np.float32]:
+        """Return the embeddings of the sentences, in their order; what was encoded before is not encoded again."""
         self.prepare(sentences)
         return self._vectors[[self._row[sentence] for sentence in sentences]]
 

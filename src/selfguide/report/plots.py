@@ -11,11 +11,16 @@ class ValueOverSeeds(Protocol):
     """A mean with what it is the mean of, such as :class:`selfguide.comparison.summary.Value`."""
 
     @property
-    def mean(self) -> float: ...
+    def mean(self) -> float:
+        """The mean over seeds."""
+
     @property
-    def deviation(self) -> float | None: ...
+    def deviation(self) -> float | None:
+        """The sample deviation; ``None`` for one seed."""
+
     @property
-    def by_seed(self) -> Mapping[Any, float]: ...
+    def by_seed(self) -> Mapping[Any, float]:
+        """The value of each seed."""
 
 
 @dataclass(frozen=True)

@@ -103,7 +103,10 @@ def pair_map(units: Floats, left: Sequence[int], right: Sequence[int], shares: F
     Where the embeddings know what means the same, the two kinds are separated.
 
     Args:
-        units, left, right, shares: As for :func:`numbers`.
+        units: Unit vectors of the sentences.
+        left: Index of each pair's first sentence.
+        right: Index of each pair's second sentence.
+        shares: Grade of each pair as a share of the highest.
 
     Returns:
         Coordinates by kind; empty where there are too few pairs of either.
