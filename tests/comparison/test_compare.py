@@ -234,6 +234,15 @@ def test_a_chain_fits_the_second_method_on_the_result_of_the_first(
     assert record.warnings  # few sentences for a covariance: quiet, but not lost
 
 
+def test_the_page_is_written_unless_it_is_not_wanted(compared: Compare, tmp_path: Path) -> None:
+    page = tmp_path / "out" / "report.html"
+    compared("mean,cls")
+    assert "2 methods on bert" in page.read_text(encoding="utf-8")
+    page.unlink()
+    compared("mean,cls", report=False)
+    assert not page.exists()
+
+
 def test_an_encoder_given_in_python_and_kept_encoders(
     compared: Compare, bert: Path, text_file: Path, dev_file: Path, tmp_path: Path
 ) -> None:

@@ -21,7 +21,7 @@ from selfguide.report.folders import write_report
 from selfguide.report.plots import figure_from_dict
 from selfguide.studies import registry
 from selfguide.studies.base import Scale, Setup
-from selfguide.studies.files import StudyResult, write_figures
+from selfguide.studies.files import StudyResult
 from selfguide.studies.measuring import function_of
 from selfguide.studies.specs import settings_by_grid
 from toys import Outcome
@@ -91,14 +91,20 @@ def test_a_study_runs_end_to_end(name: str, studied: StudyRun, tmp_path: Path) -
         with (folder / f"{table['key']}.csv").open(encoding="utf-8") as source:
             assert len(list(csv.reader(source))) == 1 + len(table["rows"])
         assert f"## {table['title']}" in (folder / "study.md").read_text(encoding="utf-8")
-    drawn = write_figures(results, folder)
+    drawn = sorted((folder / "figures").iterdir())
     assert {path.suffix for path in drawn} == {".png", ".svg"}
     assert all(path.stat().st_size > 1000 for path in drawn)
     for figure in results["figures"]:
         assert figure["alt"] in (folder / "study.md").read_text(encoding="utf-8").replace("\\", "")
         assert "<dc:description>" in (folder / "figures" / f"{figure['key']}.svg").read_text(encoding="utf-8")
         _figure_has_the_tables_numbers(figure, results)
-    _page_has_the_files_numbers(Page(write_report(folder)), results)
+    _page_has_the_files_numbers(Page(folder / "report.html"), results)
+
+
+def test_the_page_can_be_left_out(studied: StudyRun, tmp_path: Path) -> None:
+    studied("temperature", report=False)
+    assert (tmp_path / "study" / "study.md").is_file()
+    assert not (tmp_path / "study" / "report.html").exists()
 
 
 def _figure_has_the_tables_numbers(figure: dict[str, Any], results: dict[str, Any]) -> None:

@@ -10,11 +10,12 @@ import typer
 
 def report(
     folder: Annotated[
-        Path, typer.Argument(help="What `selfguide compare`, `study`, `train` or `eval` wrote.", show_default=False)
+        Path,
+        typer.Argument(help="Folder that `selfguide compare`, `study`, `train` or `eval` wrote.", show_default=False),
     ],
     output: Annotated[
         Path | None,
-        typer.Option("--output", "-o", help="The page; empty: report.html in the folder.", show_default=False),
+        typer.Option("--output", "-o", help="File to write; default: report.html in the folder.", show_default=False),
     ] = None,
 ) -> None:
     """Make one self-contained HTML page of a comparison, a study, a run or a folder of scores. No model is loaded.

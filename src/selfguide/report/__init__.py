@@ -1,5 +1,7 @@
-"""One self-contained HTML page about a run, a comparison or a folder of scores: :mod:`folders` finds out which, the modules
-``*_page`` say what stands on it, :mod:`markup`, :mod:`charts` and :mod:`page` how it looks, :mod:`collect` measures a run.
+"""Results as tables, figures and one self-contained HTML page.
 
-Importing this imports nothing else.
+:mod:`~selfguide.report.folders` finds out what a folder holds, the modules ``*_page`` prepare what its page shows, and
+``templates/`` is the HTML. :mod:`~selfguide.report.table` is the one table model with its writers,
+:mod:`~selfguide.report.plots` the figures as data, :mod:`~selfguide.report.figures` the one renderer. Importing this package
+imports nothing else, and no score is computed here.
 """

@@ -234,7 +234,7 @@ def _draw_lines(figure: Lines) -> Drawing:
     axes = drawing.axes
     places = list(dict.fromkeys(x for series in figure.series for x, _ in series.points))
     kept = figure.kept if isinstance(figure, TrainingCurve) else None
-    if figure.log:
+    if figure.log and all(not isinstance(x, str) and x > 0 for x in places):
         axes.set_xscale("log")
     for turn, series in enumerate(figure.series):
         colour, dashes, marker = _look(turn)
@@ -413,7 +413,7 @@ def _name_places(axes: Axes, places: Sequence[float | str]) -> None:
     at: dict[float, str]
     if any(isinstance(x, str) for x in places):
         at = {float(place): str(x) for place, x in enumerate(places)}
-    elif len(places) <= 12:
+    elif 0 < len(places) <= 12:
         at = {float(x): _short(x) for x in sorted(places, key=float)}
     else:
         return

@@ -1,7 +1,7 @@
 "use strict";
 (() => {
-  // Tables: a click or a key on a heading sorts by it, another turns the order round, a third brings the first order back.
-  const wordOrder = new Intl.Collator("en", { numeric: true, sensitivity: "base" });
+  // Tables: a click on a heading sorts by it, a second one reverses the order, a third one restores the original order.
+  const collator = new Intl.Collator("en", { numeric: true, sensitivity: "base" });
 
   function sortable(table) {
     const body = table.tBodies[0];
@@ -31,14 +31,14 @@
     };
     return [...rows].sort((one, two) => {
       const [a, b] = [key(one), key(two)];
-      if (a === null || b === null) return (a === null) - (b === null); // what has no number stays at the end
-      return sign * (numeric ? a - b : wordOrder.compare(a, b));
+      if (a === null || b === null) return (a === null) - (b === null); // rows without a number stay at the end
+      return sign * (numeric ? a - b : collator.compare(a, b));
     });
   }
 
   document.querySelectorAll("table[data-sortable]").forEach(sortable);
 
-  // The explorer: pick a sentence, see its nearest before and after.
+  // The explorer: choose a sentence, see its nearest before and after training.
   const carried = document.getElementById("evidence");
   if (carried) explore(JSON.parse(carried.textContent));
 
@@ -108,6 +108,6 @@
     fromAddress();
   }
 
-  // On paper nothing can be opened; whole configurations as JSON stay on the screen.
+  // Nothing can be opened on paper, so printing opens what is folded.
   addEventListener("beforeprint", () => document.querySelectorAll("details").forEach((part) => { part.open = true; }));
 })();

@@ -1,4 +1,7 @@
-"""Measure what a run did to an encoder's vectors. The student is tuned in place, so "before" is measured before training."""
+"""Measure how a run changed an encoder's embeddings, for the page of the run.
+
+The student is tuned in place, so "before" is measured before training.
+"""
 
 from __future__ import annotations
 
@@ -22,10 +25,11 @@ if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
 
 MEASURED, SHOWN, NEAREST = 300, 200, 5
+"""How many sentences are measured, how many of them the page shows, and how many neighbours of each."""
 _LONGEST = 200
-START = "the untuned start encoder, mean of its last layer's tokens"
-AS_GIVEN = "the start encoder as it was given"
-FINISHED = "the finished encoder, as it is saved"
+_UNTUNED = "the untuned start encoder, mean of its last layer's tokens"
+_AS_GIVEN = "the start encoder as it was given"
+_FINISHED = "the finished encoder, as it is saved"
 
 
 class Text(Protocol):
@@ -37,36 +41,50 @@ class Text(Protocol):
 
 @dataclass(frozen=True)
 class Before:
-    """What has to be known before training."""
+    """What is measured before training."""
 
     sentences: list[str]
     side: Side
 
 
 def sample(text: Text, n: int = MEASURED, seed: int = 1) -> list[str]:
-    """At most ``n`` different sentences drawn at random, the same ones for the same text and seed.
+    """Draw different sentences at random.
 
-    A generator of its own, so that the run draws the same numbers with a report and without.
+    The generator is separate, so that a run draws the same numbers with a report and without.
+
+    Args:
+        text: The training text.
+        n: The most sentences to draw.
+        seed: Seed of the draw; the same text and seed give the same sentences.
+
+    Returns:
+        The sentences.
     """
     places = random.Random(seed).sample(range(len(text)), min(len(text), 4 * n))
     drawn = dict.fromkeys(str(text[place]["sentence"]) for place in places)
     return list(drawn)[:n]
 
 
-def collect(
-    before: SentenceTransformer, after: SentenceTransformer, sentences: Sequence[str], batch_size: int = 64
-) -> RunEvidence:
-    """Both at once, for two encoders that do not share their weights."""
-    start = _before(before, list(sentences), batch_size)
-    return _after(start, after, batch_size)
-
-
 def collect_before(
     encoder: SentenceTransformer, sentences: Sequence[str], reporter: Reporter, batch_size: int = 64
 ) -> Before | None:
-    """To be called before training; None, and a warning, where it cannot be done."""
+    """Measure an encoder before it is trained.
+
+    Args:
+        encoder: The encoder that the run starts from.
+        sentences: What to embed.
+        reporter: Gets a warning where it cannot be measured.
+        batch_size: Sentences in a forward pass.
+
+    Returns:
+        The measurements; None where it cannot be measured.
+    """
     try:
-        return _before(encoder, list(sentences), batch_size)
+        try:
+            start, description = with_pooling(encoder, "mean"), _UNTUNED
+        except SelfguideError:  # static embeddings have no Transformer to pool
+            start, description = encoder, _AS_GIVEN
+        return Before(list(sentences), _side(start, description, list(sentences), batch_size))
     except Exception as error:
         _warn(error, reporter)
         return None
@@ -75,52 +93,40 @@ def collect_before(
 def collect_after(
     before: Before | None, encoder: SentenceTransformer, reporter: Reporter, batch_size: int = 64
 ) -> RunEvidence | None:
-    """To be called with the finished encoder; None, and a warning, where it cannot be done."""
+    """Measure the finished encoder on the same sentences.
+
+    Args:
+        before: What :func:`collect_before` returned.
+        encoder: The finished encoder.
+        reporter: Gets a warning where it cannot be measured.
+        batch_size: Sentences in a forward pass.
+
+    Returns:
+        The measurements before and after; None where one of them is missing.
+    """
+    if before is None:
+        return None
     try:
-        return _after(before, encoder, batch_size) if before is not None else None
+        return RunEvidence(
+            measured=len(before.sentences),
+            sentences=tuple(_truncated(sentence) for sentence in before.sentences[:SHOWN]),
+            before=before.side,
+            after=_side(encoder, _FINISHED, before.sentences, batch_size),
+        )
     except Exception as error:
         _warn(error, reporter)
         return None
 
 
-def _warn(error: Exception, reporter: Reporter) -> None:
-    """A run of hours must not fail for its report, so nearly everything is caught; SELFGUIDE_DEBUG=1 lets it pass."""
-    if isinstance(error, InterruptedRun) or os.environ.get("SELFGUIDE_DEBUG") == "1":
-        raise error
-    reason = " ".join(str(error).split()) or type(error).__name__
-    reporter.warn(f"the report will not show what became of the vectors: {reason}")
-
-
-def _before(encoder: SentenceTransformer, sentences: list[str], batch_size: int) -> Before:
-    try:
-        start, words = with_pooling(encoder, "mean"), START
-    except SelfguideError:  # no Transformer in it: word vectors, say
-        start, words = encoder, AS_GIVEN
-    return Before(sentences, _side(start, words, sentences, batch_size))
-
-
-def _after(before: Before, encoder: SentenceTransformer, batch_size: int) -> RunEvidence:
-    return RunEvidence(
-        measured=len(before.sentences),
-        sentences=tuple(_cut(sentence) for sentence in before.sentences[:SHOWN]),
-        before=before.side,
-        after=_side(encoder, FINISHED, before.sentences, batch_size),
-    )
-
-
-def _side(encoder: SentenceTransformer, words: str, sentences: list[str], batch_size: int) -> Side:
-    if len(sentences) < 2:
-        raise SelfguideError("there are fewer than two different sentences to compare.")
-    vectors = sentence_vectors(encoder, sentences, batch_size).astype(np.float64)
-    if not np.isfinite(vectors).all():
-        raise SelfguideError("some vectors are not finite.")
-    lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
-    units = vectors / np.where(lengths > 0, lengths, 1.0)
-    return Side(words, geometry(units), nearest(units[:SHOWN]))
-
-
 def geometry(units: NDArray[np.float64]) -> Geometry:
-    """Of vectors of length 1, a row each."""
+    """Measure how embeddings are distributed.
+
+    Args:
+        units: The embeddings, a row of length 1 each.
+
+    Returns:
+        The measures.
+    """
     import torch
 
     cosines = (units @ units.T)[np.triu_indices(len(units), 1)].clip(-1.0, 1.0)
@@ -136,7 +142,15 @@ def geometry(units: NDArray[np.float64]) -> Geometry:
 
 
 def nearest(units: NDArray[np.float64], count: int = NEAREST) -> tuple[Neighbours, ...]:
-    """For each row, the others with the greatest cosines; rows equally near come in their order."""
+    """Find the nearest neighbours of every embedding.
+
+    Args:
+        units: The embeddings, a row of length 1 each.
+        count: How many neighbours.
+
+    Returns:
+        For each row, the others with the greatest cosines; rows equally near come in their order.
+    """
     cosines = (units @ units.T).clip(-1.0, 1.0).round(4)
     np.fill_diagonal(cosines, -np.inf)
     order = np.argsort(-cosines, axis=1, kind="stable")[:, : min(count, len(units) - 1)]
@@ -145,6 +159,25 @@ def nearest(units: NDArray[np.float64], count: int = NEAREST) -> tuple[Neighbour
     )
 
 
-def _cut(sentence: str) -> str:
-    """The page stays small, and a neighbour is recognised by its beginning."""
+def _warn(error: Exception, reporter: Reporter) -> None:
+    """Warn of nearly every error, since a run of hours must not fail for its report; SELFGUIDE_DEBUG=1 raises it."""
+    if isinstance(error, InterruptedRun) or os.environ.get("SELFGUIDE_DEBUG") == "1":
+        raise error
+    reason = " ".join(str(error).split()) or type(error).__name__
+    reporter.warn(f"the report will not show how the embeddings changed: {reason}")
+
+
+def _side(encoder: SentenceTransformer, description: str, sentences: list[str], batch_size: int) -> Side:
+    if len(sentences) < 2:
+        raise SelfguideError("there are fewer than two different sentences to compare.")
+    vectors = sentence_vectors(encoder, sentences, batch_size).astype(np.float64)
+    if not np.isfinite(vectors).all():
+        raise SelfguideError("some embeddings are not finite.")
+    lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
+    units = vectors / np.where(lengths > 0, lengths, 1.0)
+    return Side(description, geometry(units), nearest(units[:SHOWN]))
+
+
+def _truncated(sentence: str) -> str:
+    """Keep the beginning of a sentence, by which it is recognised, so that the page stays small."""
     return sentence if len(sentence) <= _LONGEST else sentence[: _LONGEST - 1].rstrip() + "…"
