@@ -107,7 +107,7 @@ def compare(
     from selfguide.evaluation.protocol import Protocol
 
     protocol = Protocol(similarity, aggregation, text_form, bootstrap)  # type: ignore[arg-type]
-    parse_specs(methods, set_ or (), device=device)  # a wrong name is said before any text is looked for
+    parse_specs(methods, set_ or (), device=device)  # a wrong name is reported before any text is read
     options = TextOptions(column=column, field=field, limit=limit)
     found = run(
         encoder,
@@ -170,7 +170,11 @@ def _show(found: Comparison, output: Path, report: bool, reporter: Reporter) -> 
 
 
 def seeds_named(word: str) -> int | list[int]:
-    """``3`` is a number of seeds, ``1,2,5`` are seeds."""
+    """Parse ``--seeds``: ``3`` is a number of seeds, ``1,2,5`` are seeds.
+
+    Raises:
+        UsageError: It is neither.
+    """
     try:
         numbers = [int(piece) for piece in word.split(",") if piece.strip()]
     except ValueError:
@@ -179,7 +183,7 @@ def seeds_named(word: str) -> int | list[int]:
 
 
 def command_typed(words: list[str]) -> str:
-    """The command as anyone would type it: where the data and the results lie is the machine's own business."""
+    """Return the command for the record, without the options that name folders of this machine."""
     own = ("--data", "--output", "-o")
     kept, skip = [], False
     for word in words:
