@@ -17,6 +17,7 @@ from typing import Any
 
 from selfguide.data.pairs import read_sentence_pairs
 from selfguide.errors import SelfguideError, UsageError
+from selfguide.options import CheckedOptions
 from selfguide.progress import Reporter
 
 Translate = Callable[[Sequence[str]], list[list[str]]]
@@ -32,16 +33,18 @@ NOT_GIVEN = "none"
 
 @dataclass(frozen=True)
 class TranslationSource:
-    """Where back-translations come from: exactly one of ``pairs``, both models, or ``apertium``."""
+    """Where back-translations come from: exactly one of ``pairs``, both models, or ``apertium``.
+
+    The fields are those of :class:`TranslationOptions`.
+
+    Raises:
+        UsageError: There is no source, an incomplete one, or more than one.
+    """
 
     pairs: str = NOT_GIVEN
-    """File of sentence pairs: sentence, tab, back-translation."""
     forward_model: str = NOT_GIVEN
-    """Folder or hub name of the model that translates to the other language."""
     back_model: str = NOT_GIVEN
-    """Folder or hub name of the model that translates back."""
     apertium: str = NOT_GIVEN
-    """Languages for Apertium, such as eng-spa."""
 
     def __post_init__(self) -> None:
         ways = "--pairs FILE, --forward-model and --back-model, or --apertium eng-spa"
@@ -53,32 +56,37 @@ class TranslationSource:
             raise UsageError(f"There are several sources of back-translations; choose one of {ways}.")
         if models.count(NOT_GIVEN) == 1:
             missing = "back_model" if models[1] == NOT_GIVEN else "forward_model"
-            raise UsageError(f"Back-translation takes two models, one there and one back: {missing} is not given.")
+            raise UsageError(f"Back-translation takes two models, forward and back: {missing} is not given.")
         if given[2] and not (self.apertium.count("-") == 1 and all(self.apertium.split("-"))):
             raise UsageError(f"apertium must name two languages, such as eng-spa, got {self.apertium!r}.")
 
-    @classmethod
-    def from_options(cls, options: Any) -> TranslationSource:
-        """Read the four fields from a method's options.
+
+@dataclass(frozen=True)
+class TranslationOptions(CheckedOptions):
+    """Options of a method that trains on back-translations; without any source they can be shown, but not used."""
+
+    pairs: str = NOT_GIVEN
+    """File of back-translations: sentence, tab, translation; a sentence may have several lines."""
+    forward_model: str = NOT_GIVEN
+    """Model that translates to the other language (Marian): a folder or a hub name, such as Helsinki-NLP/opus-mt-en-de."""
+    back_model: str = NOT_GIVEN
+    """Model that translates back, such as Helsinki-NLP/opus-mt-de-en."""
+    apertium: str = NOT_GIVEN
+    """Languages for Apertium, such as eng-spa, if it is installed."""
+
+    def __post_init__(self) -> None:
+        """Check the source too, where one is set."""
+        super().__post_init__()
+        if not self.pairs == self.forward_model == self.back_model == self.apertium == NOT_GIVEN:
+            self.source()
+
+    def source(self) -> TranslationSource:
+        """Return the source of the translations.
 
         Raises:
-            UsageError: They name no source, or more than one.
+            UsageError: The options name no source, an incomplete one, or more than one.
         """
-        return cls(options.pairs, options.forward_model, options.back_model, options.apertium)
-
-
-def check_source(options: Any) -> None:
-    """Check the source in a method's options, where one is set: options without any must be constructible to be shown.
-
-    Args:
-        options: An object with the fields of :class:`TranslationSource`.
-
-    Raises:
-        UsageError: The fields are incomplete, or name more than one source.
-    """
-    if options.pairs == options.forward_model == options.back_model == options.apertium == NOT_GIVEN:
-        return
-    TranslationSource.from_options(options)
+        return TranslationSource(self.pairs, self.forward_model, self.back_model, self.apertium)
 
 
 def back_translate(
@@ -119,8 +127,8 @@ def translator(source: TranslationSource, device: str = "cpu") -> Translate:
         return _from_pairs(source.pairs)
     if source.apertium != NOT_GIVEN:
         first, second = source.apertium.split("-")
-        return _there_and_back(_apertium(f"{first}-{second}"), _apertium(f"{second}-{first}"))
-    return _there_and_back(_model(source.forward_model, device), _model(source.back_model, device))
+        return _round_trip(_apertium(f"{first}-{second}"), _apertium(f"{second}-{first}"))
+    return _round_trip(_model(source.forward_model, device), _model(source.back_model, device))
 
 
 def in_chunks(
@@ -145,8 +153,8 @@ def in_chunks(
             yield rows
 
 
-def _there_and_back(there: Callable[[list[str]], list[str]], back: Callable[[list[str]], list[str]]) -> Translate:
-    return lambda sentences: [[home] for home in back(there(list(sentences)))]
+def _round_trip(forward: Callable[[list[str]], list[str]], back: Callable[[list[str]], list[str]]) -> Translate:
+    return lambda sentences: [[translation] for translation in back(forward(list(sentences)))]
 
 
 def _from_pairs(path: str) -> Translate:

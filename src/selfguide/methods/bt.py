@@ -14,13 +14,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
-from selfguide.augment.back_translation import NOT_GIVEN, TranslationSource, check_source
+from selfguide.augment.back_translation import TranslationOptions
 from selfguide.augment.dropout import DROPOUT_RATE, KEEP_DROPOUT
 from selfguide.losses.back_translation import CITATION, MOMENTUM, OBJECTIVE, QUEUE_SIZE, BackTranslationLoss
 from selfguide.losses.rules import HEAD_SIZE, TEMPERATURE
 from selfguide.methods.base import TuningMethod
 from selfguide.models.encoders import POOLINGS, with_pooling
-from selfguide.options import CheckedOptions, OneOf
+from selfguide.options import OneOf
 from selfguide.training.settings import TrainingSettings
 from selfguide.training.translated_text import translated_dataset
 
@@ -30,17 +30,9 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class BackTranslationOptions(CheckedOptions):
+class BackTranslationOptions(TranslationOptions):
     """Options of back-translation contrast; the defaults are those of CERT's released code."""
 
-    pairs: str = NOT_GIVEN
-    """File of back-translations: sentence, tab, translation; a sentence may have several lines."""
-    forward_model: str = NOT_GIVEN
-    """Model that translates to the other language (Marian): a folder or a hub name, such as Helsinki-NLP/opus-mt-en-de."""
-    back_model: str = NOT_GIVEN
-    """Model that translates back, such as Helsinki-NLP/opus-mt-de-en."""
-    apertium: str = NOT_GIVEN
-    """Languages for Apertium, such as eng-spa, if it is installed."""
     objective: Annotated[str, OBJECTIVE] = "nt-xent"
     """nt-xent (negatives from the batch) or moco (negatives from a queue as well)."""
     temperature: Annotated[float, TEMPERATURE] = 0.07
@@ -55,11 +47,6 @@ class BackTranslationOptions(CheckedOptions):
     """Rate of every dropout during training; -1: the encoder's own."""
     pooling: Annotated[str, OneOf(*POOLINGS)] = "cls"
     """Pooling: cls, mean, max, last2 or first-last."""
-
-    def __post_init__(self) -> None:
-        """Check the source of translations too."""
-        super().__post_init__()
-        check_source(self)
 
 
 class BackTranslation(TuningMethod):
@@ -76,11 +63,11 @@ class BackTranslation(TuningMethod):
 
     def check(self) -> None:
         """See :meth:`Method.check`."""
-        TranslationSource.from_options(self.options)
+        self.options.source()
 
     def dataset(self, text: Dataset) -> Dataset:
         """See :meth:`TuningMethod.dataset`."""
-        pairs = translated_dataset(text, TranslationSource.from_options(self.options), self.context)
+        pairs = translated_dataset(text, self.options.source(), self.context)
         self._pairs = len(pairs)
         return pairs
 

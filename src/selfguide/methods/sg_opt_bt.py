@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
-from selfguide.augment.back_translation import NOT_GIVEN, TranslationSource, check_source
+from selfguide.augment.back_translation import TranslationOptions
 from selfguide.errors import UsageError
 from selfguide.losses.rules import WEIGHT
 from selfguide.losses.self_guided import CITATION, SelfGuidedOptions
@@ -26,24 +26,15 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class SelfGuidedTranslationOptions(SelfGuidedOptions):
+class SelfGuidedTranslationOptions(SelfGuidedOptions, TranslationOptions):
     """The options of SG-OPT, a weight, and where the translations come from."""
 
     translation_weight: Annotated[float, WEIGHT] = 1.0
     """w: weight of the contrast between a sentence and its back-translation."""
-    pairs: str = NOT_GIVEN
-    """File of back-translations: sentence, tab, translation; a sentence may have several lines."""
-    forward_model: str = NOT_GIVEN
-    """Model that translates to the other language (Marian): a folder or a hub name, such as Helsinki-NLP/opus-mt-en-de."""
-    back_model: str = NOT_GIVEN
-    """Model that translates back, such as Helsinki-NLP/opus-mt-de-en."""
-    apertium: str = NOT_GIVEN
-    """Languages for Apertium, such as eng-spa, if it is installed."""
 
     def __post_init__(self) -> None:
-        """Check the source of translations too."""
+        """Check the combination too."""
         super().__post_init__()
-        check_source(self)
         if self.gradient_cache:
             raise UsageError(
                 "gradient_cache is not for sg-opt+bt, which has two contrasts; lower the batch size instead."
@@ -64,11 +55,11 @@ class SelfGuidedTranslation(TuningMethod):
 
     def check(self) -> None:
         """See :meth:`Method.check`."""
-        TranslationSource.from_options(self.options)
+        self.options.source()
 
     def dataset(self, text: Dataset) -> Dataset:
         """See :meth:`TuningMethod.dataset`."""
-        return translated_dataset(text, TranslationSource.from_options(self.options), self.context)
+        return translated_dataset(text, self.options.source(), self.context)
 
     def student(self, encoder: SentenceTransformer) -> SentenceTransformer:
         """See :meth:`TuningMethod.student`."""
