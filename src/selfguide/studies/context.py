@@ -103,15 +103,19 @@ class MeasurementContext:
         Raises:
             SelfguideError: A cell failed; the others are kept, and the next run continues from them.
         """
-        shared = {
-            "dev": self.dev,
-            "data": self.data,
-            "device": self.device,
-            "batch_size": self.batch_size,
-            "report": False,
-        }
-        folder = grid_folder(self.output, key)
-        found = compare(self.encoder, text, output=folder, jobs=1, protocol=PROTOCOL, **shared, **arguments)  # type: ignore[arg-type]
+        found = compare(
+            self.encoder,
+            text,
+            dev=self.dev,
+            data=self.data,
+            output=grid_folder(self.output, key),
+            report=False,
+            jobs=1,
+            protocol=PROTOCOL,
+            device=self.device,
+            batch_size=self.batch_size,
+            **arguments,
+        )
         if found.failed:
             reasons = "; ".join(f"{record.label}, seed {record.seed}: {record.error}" for record in found.failed)
             raise SelfguideError(f"{len(found.failed)} of {len(found.records)} cells failed: {reasons}")

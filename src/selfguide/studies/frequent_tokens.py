@@ -28,7 +28,7 @@ from selfguide.errors import UsageError
 from selfguide.evaluation.metrics import similarities
 from selfguide.models.encoders import backbone, input_names
 from selfguide.models.layers import hidden_states, model_inputs, pool
-from selfguide.report.plots import Lines
+from selfguide.report.plots import Lines, Series
 from selfguide.studies.base import FULL, SMALL, Findings, Grid, Measurement, Plan, Setup, Study
 from selfguide.studies.context import GradedPairs, MeasurementContext
 from selfguide.studies.outcome import Column, Outcome, Table, TableRow, known_series
@@ -45,11 +45,15 @@ _SCORE_CAPTION = (
     "The score of mean-pooled tokens, before and after tuning; bars are ± one deviation over seeds. The numbers of tokens are "
     "equally spaced."
 )
-_COSINE_CAPTION = "The mean cosine of the two sentences of a pair, whatever their grade: high where all embeddings point the same way."
+_COSINE_CAPTION = (
+    "The mean cosine of a pair's two sentences, whatever their grade: high where all embeddings point the same way."
+)
 _SHARE = Column("share", "% of the text's tokens", decimals=1)
 _NOTE = "The vector is the mean of the last layer's tokens for every row, whatever the method's own vector is."
 Runs = Mapping[str, Mapping[int | None, Result]]
 """Results by label and seed."""
+Values = dict[str, dict[int, Value | None]]
+"""A number over the seeds, by label and number of tokens left out."""
 
 
 class FrequentTokens(Study):
@@ -111,23 +115,21 @@ class FrequentTokens(Study):
             Table("scores", "Score and mean cosine of the pairs", columns, rows, [_NOTE]),
             Table("shares", "How much of the text they are", [columns[0], _SHARE], shares, notes),
         ]
-        title, axis = "Mean cosine of the pairs without the most frequent tokens", "most frequent tokens left out"
-        # Words on the axis, since the numbers grow in leaps and start at 0.
-        lines, others = (
-            known_series(
-                {name: [(str(count), value) for count, value in by_count.items()] for name, by_count in of.items()}
-            )
-            for of in (scores, cosines)
-        )
+        without, axis = "without the most frequent tokens", "most frequent tokens left out"
+        title, series = f"Mean cosine of the pairs {without}", _series(scores)
         figures = [
-            Lines("scores", "Score without the most frequent tokens", _SCORE_CAPTION, axis, "Spearman × 100", lines),
-            Lines("cosines", title, _COSINE_CAPTION, axis, "mean cosine", others),
+            Lines("scores", f"Score {without}", _SCORE_CAPTION, axis, "Spearman × 100", series),
+            Lines("cosines", title, _COSINE_CAPTION, axis, "mean cosine", _series(cosines)),
         ]
-        return Outcome(tables, figures if any(series.points for series in lines) else [])
+        return Outcome(tables, figures if any(line.points for line in series) else [])
 
 
-def _values(runs: Runs, name: str) -> dict[str, dict[int, Value | None]]:
-    """Return a number over the seeds, by label and number of tokens left out."""
+def _series(values: Values) -> tuple[Series, ...]:
+    # Words on the axis, since the numbers grow in leaps and start at 0.
+    return known_series({name: [(str(count), value) for count, value in of.items()] for name, of in values.items()})
+
+
+def _values(runs: Runs, name: str) -> Values:
     return {
         label: {
             count: known_over_seeds({seed: result[name][index] for seed, result in by_seed.items()})

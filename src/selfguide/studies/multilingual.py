@@ -38,8 +38,6 @@ _ADVICE = (
     "Name a multilingual encoder, such as --encoder bert-base-multilingual-cased or xlm-roberta-base; --set force=true runs "
     "this one all the same."
 )
-
-
 _SCORE_CAPTION = "The score of each method on each test set, with one deviation over seeds."
 _GAIN_CAPTION = "The score less that of the untuned [CLS] on the same test set: above 0, tuning on English has helped."
 _GAIN_NOTE = "Mean over the test sets of a kind, less the same of the untuned [CLS]; ± is one deviation over seeds."
