@@ -23,6 +23,7 @@ from threading import Lock
 
 from experiments.main_table import launch
 from experiments.main_table.rows import SETTINGS_FILE, STOPPING, read_settings
+from experiments.provenance import command_parser
 
 # By study, in the order in which they are run: methods whose settings are those of the main table, and the study's own settings.
 STUDIES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
@@ -51,8 +52,8 @@ LIMITS = {"efficiency": 2000}
 def main() -> int:
     """Run the studies, and return the exit code."""
     arguments = _arguments()
-    inputs, output = launch.unpacked(Path(arguments.inputs)), Path(arguments.output).resolve()
-    until = time.monotonic() + 60 * arguments.minutes if arguments.minutes else None
+    inputs, output = launch.unpacked(arguments.inputs), Path(arguments.output).resolve()
+    until = launch.deadline(arguments)
     names = arguments.names or list(STUDIES)
     alone = [name for name in names if name in ALONE]
     others = [name for name in names if name not in ALONE]
@@ -102,20 +103,10 @@ def pack(folder: Path, archive: Path) -> None:
 
 
 def _arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description="Run the studies at full size.")
+    parser = command_parser(__doc__)
     parser.add_argument("names", nargs="*", help=f"any of {', '.join(STUDIES)}; default: all")
-    parser.add_argument(
-        "--inputs", default=".device-table", help="folder or archive that `experiments.main_table.prepare` made"
-    )
-    parser.add_argument("--output", default=".device-results/studies")
-    parser.add_argument("--jobs", type=int, default=14)
+    launch.add_options(parser, ".device-results/studies")
     parser.add_argument("--together", type=int, default=1, help="studies run at a time, which share the jobs")
-    parser.add_argument("--minutes", type=float, default=0, help="stop after this time; 0: when all is done")
-    parser.add_argument("--archive", help="pack what was found into this file")
-    parser.add_argument(
-        "--no-mps", dest="mps", action="store_false", help="do not start NVIDIA's multi-process service"
-    )
-    parser.add_argument("--rehearse", action="store_true", help="two steps, 120 sentences, one seed, the demo pairs")
     arguments = parser.parse_args()
     if unknown := set(arguments.names) - set(STUDIES):
         parser.error(f"there is no study {', '.join(sorted(unknown))}")

@@ -13,7 +13,6 @@ from __future__ import annotations
 import argparse
 import os
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,15 +20,13 @@ import numpy as np
 from scipy import stats
 
 import selfguide
-from experiments.fused.parts import GradedSets, applied, summary
+from experiments.fused.parts import GradedSets, applied, mapping_inputs, summary
 from experiments.jobs import FunctionJob, run_jobs
 from experiments.provenance import RESULTS, command_parser, device_name, folder_hash, provenance, write
-from selfguide.calibration.frequencies import Vocabulary
 from selfguide.calibration.two_views import CalibratedEncoder
-from selfguide.calibration.vocabulary_states import vocabulary_states
 from selfguide.data.resources import mini_folder
 from selfguide.evaluation.data import own_pairs
-from selfguide.methods.fused import USUAL_WEIGHT, Fused, FusedOptions
+from selfguide.methods.fused import USUAL_WEIGHT, FusedOptions
 
 METHODS: dict[str, dict[str, Any]] = {
     "mean": {},
@@ -106,13 +103,9 @@ def one_run(file: Path, method: str, seed: int, pairs: int, max_steps: int) -> d
 
 def _by_weight(encoder: CalibratedEncoder, sets: GradedSets) -> dict[str, float]:
     """Score the same two parts joined with other weights."""
-    views = Fused.without_map(encoder).encode(sets.sentences, batch_size=128)
-    options = FusedOptions()
-    prior = options.prior(vocabulary_states(encoder, Vocabulary.of_encoder(encoder), options.view_layer))
-    maps = {
-        weight: replace(options, weight=weight).mapping(encoder.statistics, prior) for weight in (0.0, *WEIGHTS, 1.0)
-    }
-    return {str(weight): _spearman(sets, applied(mapping, views)) for weight, mapping in maps.items()}
+    raw, statistics, prior = mapping_inputs(encoder, sets.sentences)
+    maps = {weight: FusedOptions(weight=weight).mapping(statistics, prior) for weight in (0.0, *WEIGHTS, 1.0)}
+    return {str(weight): _spearman(sets, applied(mapping, raw)) for weight, mapping in maps.items()}
 
 
 def _spearman(sets: GradedSets, vectors: Any) -> float:

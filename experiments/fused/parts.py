@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -21,14 +20,15 @@ from sentence_transformers.base.modules import Dense
 
 from selfguide.calibration.frequencies import Vocabulary, piece_weights, sif_weights
 from selfguide.calibration.linear_maps import LinearMap, whitening_map
-from selfguide.calibration.text_statistics import Statistics
+from selfguide.calibration.text_statistics import Statistics, TextStatistics
 from selfguide.calibration.token_statistics import TokenMeans
-from selfguide.calibration.vocabulary_states import VocabularyStates
+from selfguide.calibration.two_views import CalibratedEncoder
+from selfguide.calibration.vocabulary_states import VocabularyStates, vocabulary_states
 from selfguide.correlation import spearman
 from selfguide.engine.encode import token_batches
 from selfguide.evaluation.rows import TaskData
 from selfguide.evaluation.tasks import GROUPS
-from selfguide.methods.fused import FusedOptions
+from selfguide.methods.fused import Fused, FusedOptions
 from selfguide.models.encoders import backbone, input_names
 from selfguide.models.layers import hidden_states, model_inputs
 
@@ -56,26 +56,9 @@ class Encoded:
         A sentence whose tokens all weigh 0 gets the zero vector.
         """
         weight = weights[self.ids].astype(np.float32)
-        if torch.cuda.is_available():
-            return self._view_on_gpu(weight)
         sums = np.add.reduceat(self.tokens * weight[:, None], self.starts, axis=0)
         totals = np.add.reduceat(weight, self.starts)
         return np.asarray(sums / np.maximum(totals, 1e-9)[:, None])
-
-    def _view_on_gpu(self, weight: Vectors) -> Vectors:
-        # The tokens stay on the GPU: moving a million of them for each of dozens of weights is what takes the time.
-        tokens, sentence = self._on_gpu
-        given = torch.from_numpy(weight).cuda()
-        sums = torch.zeros(len(self.starts), tokens.shape[1], device="cuda")
-        sums.index_add_(0, sentence, tokens * given[:, None])
-        totals = torch.zeros(len(self.starts), device="cuda").index_add_(0, sentence, given)
-        return (sums / totals.clamp(min=1e-9)[:, None]).cpu().numpy()
-
-    @cached_property
-    def _on_gpu(self) -> tuple[torch.Tensor, torch.Tensor]:
-        lengths = np.diff(np.append(self.starts, len(self.ids)))
-        sentence = np.repeat(np.arange(len(self.starts)), lengths)
-        return torch.from_numpy(self.tokens).cuda(), torch.from_numpy(sentence).cuda()
 
     def tokens_of(self, rows: NDArray[np.int64]) -> tuple[NDArray[np.int64], Vectors]:
         """Return ids and vectors of the tokens of the given sentences."""
@@ -200,6 +183,23 @@ def token_weights(encoder: SentenceTransformer, text: Sequence[str], source: str
     vocabulary = Vocabulary.of_encoder(encoder)
     weights = sif_weights(vocabulary, Dataset.from_dict({"sentence": list(text)}), source, a)
     return weights * piece_weights(vocabulary, FusedOptions().piece_weight)
+
+
+def mapping_inputs(encoder: SentenceTransformer, sentences: Sequence[str]) -> tuple[Vectors, TextStatistics, Any]:
+    """Return what ``FusedOptions.mapping`` and its map need of a fused encoder.
+
+    Args:
+        encoder: The encoder, as ``selfguide.train`` returns it.
+        sentences: The sentences that will be mapped.
+
+    Returns:
+        The sentences' vectors [x_1 ; x_2] before the map, the statistics of the text, and the general-English prior.
+    """
+    assert isinstance(encoder, CalibratedEncoder)
+    raw = Fused.without_map(encoder).encode(list(sentences), batch_size=128, show_progress_bar=False)
+    options = FusedOptions()
+    prior = options.prior(vocabulary_states(encoder, Vocabulary.of_encoder(encoder), options.view_layer))
+    return np.asarray(raw), encoder.statistics, prior
 
 
 @dataclass

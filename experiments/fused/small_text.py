@@ -21,32 +21,16 @@ from __future__ import annotations
 import argparse
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from sentence_transformers import SentenceTransformer
 
 import selfguide
-from experiments.fused.parts import (
-    Bag,
-    Encoded,
-    Geometry,
-    GradedSets,
-    Part,
-    applied,
-    encoded,
-    joined,
-    summary,
-    token_weights,
-)
+from experiments.fused.parts import Geometry, GradedSets, applied, joined, mapping_inputs, summary
 from experiments.provenance import RESULTS, command_parser, folder_hash, provenance, write
-from selfguide.calibration.frequencies import Vocabulary
-from selfguide.calibration.linear_maps import joined_map
-from selfguide.calibration.text_statistics import Statistics
-from selfguide.calibration.vocabulary_states import VocabularyStates
 from selfguide.calibration.weight_choice import WEIGHTS
 from selfguide.comparison.texts import DatasetLocator, text_of_sources
 from selfguide.data import TextOptions
@@ -94,8 +78,8 @@ def tuned_encoder(tune: str) -> SentenceTransformer:
 
 def tuned_before(
     encoder: SentenceTransformer, text: Sequence[str], sets: GradedSets, sizes: Sequence[int], draws: int
-) -> list[dict[str, Any]]:
-    """Score draws for an encoder that is tuned already; every sentence is encoded once, and a draw is arithmetic.
+) -> Iterator[dict[str, Any]]:
+    """Score draws that calibrate an encoder which is tuned already.
 
     Args:
         encoder: The tuned encoder.
@@ -104,29 +88,19 @@ def tuned_before(
         sizes: Sentences of a draw.
         draws: Draws of each size.
 
-    Returns:
+    Yields:
         One row a draw: its size and its scores.
     """
     generator = np.random.default_rng(1)
-    chosen = {size: [generator.permutation(len(text))[:size] for _ in range(draws)] for size in sizes}
-    used = np.unique(np.concatenate([rows for many in chosen.values() for rows in many]))
-    of_text = encoded(encoder, [text[index] for index in used], batch_size=64)
-    of_pairs = encoded(encoder, sets.sentences, batch_size=64)
-    vocabulary = Vocabulary.of_encoder(encoder)
-    general = VocabularyStates(encoder, vocabulary)
-    rows = []
-    for size, many in chosen.items():
-        for picked in many:
-            weights = token_weights(encoder, [text[index] for index in picked])
-            bag = Bag.of(of_text, np.searchsorted(used, picked), vocabulary, general)
-            scores = _draw_scores(of_text, of_pairs, np.searchsorted(used, picked), weights, bag, sets)
-            rows.append({"size": size, **scores})
-    return rows
+    for size in sizes:
+        for _ in range(draws):
+            few = [text[index] for index in generator.permutation(len(text))[:size]]
+            yield {"size": size, **_draw_scores(encoder, few, sets, tune="none")}
 
 
 def tuned_on_own(
     tune: str, text: Sequence[str], sets: GradedSets, sizes: Sequence[int], draws: int
-) -> list[dict[str, Any]]:
+) -> Iterator[dict[str, Any]]:
     """Score draws that tune [CLS] as well; each is a training run of its own.
 
     Args:
@@ -136,58 +110,35 @@ def tuned_on_own(
         sizes: Sentences of a draw.
         draws: Draws of each size.
 
-    Returns:
+    Yields:
         One row a draw: its size and its scores.
     """
-    rows = []
     for size in sizes:
         for seed in range(1, draws + 1):
-            picked = np.random.default_rng(seed).permutation(len(text))[:size]
-            few = [text[index] for index in picked]
-            encoder = selfguide.train("mini", few, "fused", tune=tune, seed=seed, quiet=True)
-            of_text, of_pairs = encoded(encoder, few, batch_size=64), encoded(encoder, sets.sentences, batch_size=64)
-            vocabulary = Vocabulary.of_encoder(encoder)
-            bag = Bag.of(of_text, np.arange(size), vocabulary, VocabularyStates(encoder, vocabulary))
-            scores = _draw_scores(of_text, of_pairs, np.arange(size), token_weights(encoder, few), bag, sets)
-            rows.append({"size": size, **scores})
-            print(f"own {tune}, {size} sentences, seed {seed}: {scores}", flush=True)
-    return rows
+            few = [text[index] for index in np.random.default_rng(seed).permutation(len(text))[:size]]
+            yield {"size": size, **_draw_scores("mini", few, sets, tune=tune, seed=seed)}
 
 
-def _draw_scores(
-    of_text: Encoded,
-    of_pairs: Encoded,
-    picked: NDArray[np.int64],
-    weights: NDArray[np.float64],
-    bag: Bag,
-    sets: GradedSets,
-) -> dict[str, float]:
-    """Score the plain tuned [CLS], [CLS] whitened, the view, and both as the method joins them, on the demo pairs."""
-    options = FusedOptions()
-    cls = Part(of_text.cls[picked], of_pairs.cls)
-    view = Part(of_text.view(weights / bag.lengths)[picked], of_pairs.view(weights / bag.lengths))
-    both = cls.beside(view)
-    statistics = Statistics.of(both.text, (cls.text.shape[1], view.text.shape[1]))
-    exponents, spreads = (options.tuned_exponent, 0.5), (None, bag.spread)
+def _draw_scores(encoder: Any, few: list[str], sets: GradedSets, **settings: Any) -> dict[str, float]:
+    """Fit fused, and score the plain tuned [CLS], [CLS] whitened, the view, and both, on the demo pairs."""
+    fused = selfguide.train(encoder, few, "fused", quiet=True, **settings)
+    raw, statistics, prior = mapping_inputs(fused, sets.sentences)
 
-    def alone(share: float) -> Geometry:
-        mapping = joined_map(statistics, (share, 1 - share), 0, options.shrinkage, exponents, spreads)
-        return sets.geometry(applied(mapping, both.scored))
+    def vectors(weight: float, exponent: float = FusedOptions.tuned_exponent) -> Geometry:
+        options = FusedOptions(weight=weight, tuned_exponent=exponent)
+        return sets.geometry(applied(options.mapping(statistics, prior), raw))
 
-    parts = {"cls": alone(1.0), "view": alone(0.0)}
-
-    def fused(share: float) -> Geometry:
-        return joined(parts, {"cls": share, "view": 1 - share})
-
-    by_dev = max(WEIGHTS, key=lambda weight: sets.scores(fused(weight))["demo-dev"])
-    vectors = {
-        "plain": sets.geometry(cls.scored),
-        "cls, whitened": sets.geometry(cls.whitened().scored),
+    parts = {"cls": vectors(1.0), "view": vectors(0.0)}
+    by_weight = {weight: joined(parts, {"cls": weight, "view": 1 - weight}) for weight in (*WEIGHTS, USUAL_WEIGHT)}
+    by_dev = max(WEIGHTS, key=lambda weight: sets.scores(by_weight[weight])["demo-dev"])
+    found = {
+        "plain": sets.geometry(raw[:, statistics.sentences.slices[0]]),
+        "cls, whitened": vectors(1.0, 0.5),
         "view": parts["view"],
-        "fused": fused(USUAL_WEIGHT),
-        "fused by dev": fused(by_dev),
+        "fused": by_weight[USUAL_WEIGHT],
+        "fused by dev": by_weight[by_dev],
     }
-    return {name: sets.scores(geometry)["demo"] for name, geometry in vectors.items()} | {"weight by dev": by_dev}
+    return {name: sets.scores(geometry)["demo"] for name, geometry in found.items()} | {"weight by dev": by_dev}
 
 
 def _keep(found: dict[str, Any], name: str, row: dict[str, Any]) -> None:

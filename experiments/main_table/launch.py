@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import os
 import shutil
 import signal
@@ -19,8 +20,9 @@ _MPS = "nvidia-cuda-mps-control"
 _GRACE = 40.0  # seconds that a comparison gets to stop its cells and write its results
 
 
-def unpacked(inputs: Path) -> Path:
+def unpacked(path: str | Path) -> Path:
     """Return the folder of inputs; an archive, or a folder that holds only the archive, is unpacked first."""
+    inputs = Path(path)
     archive = inputs if inputs.is_file() else inputs / "inputs.tar.xz"
     if inputs.is_dir() and (inputs / "sts").is_dir():
         return inputs.resolve()
@@ -47,9 +49,59 @@ def hear_ctrl_c() -> None:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-def compare(words: Sequence[str], inputs: Path, until: float | None) -> int:
-    """Run `selfguide compare`; see :func:`command`."""
-    return command("compare", words, inputs, until)
+def add_options(parser: argparse.ArgumentParser, output: str) -> None:
+    """Add the options that all commands on these inputs share."""
+    parser.add_argument("--inputs", default=".device-table", help="folder or archive of experiments.main_table.prepare")
+    parser.add_argument("--output", default=output)
+    parser.add_argument("--jobs", type=int, default=14)
+    parser.add_argument("--minutes", type=float, default=0, help="stop after this time; 0: when all is done")
+    parser.add_argument("--archive", help="pack the results into this file")
+    parser.add_argument("--no-mps", dest="mps", action="store_false", help="no NVIDIA multi-process service")
+    parser.add_argument("--rehearse", action="store_true", help="a few steps, 120 sentences and a few pairs, on a CPU")
+
+
+def deadline(arguments: argparse.Namespace) -> float | None:
+    """Return the value of ``time.monotonic`` after ``--minutes``; None if there is no limit."""
+    return time.monotonic() + 60 * arguments.minutes if arguments.minutes else None
+
+
+def compare(
+    specs: Sequence[str],
+    tasks: str,
+    settings: Sequence[str],
+    arguments: argparse.Namespace,
+    until: float | None,
+    more: Sequence[str] = (),
+) -> int:
+    """Run `selfguide compare` on STS-B's sentences, with checkpoints chosen by STS-B dev.
+
+    Args:
+        specs: The rows.
+        tasks: What is scored.
+        settings: The values of ``--set``.
+        arguments: The options of :func:`add_options`, ``encoder`` and ``seeds``.
+        until: See :func:`command`.
+        more: Further arguments.
+
+    Returns:
+        The exit code.
+    """
+    inputs, output = unpacked(arguments.inputs), Path(arguments.output).resolve()
+    words = ["data:stsb", "--methods", ",".join(specs)]
+    if arguments.rehearse:
+        output.mkdir(parents=True, exist_ok=True)
+        pairs = output / "few-pairs.tsv"
+        lines = (inputs / "sts" / "stsb" / "dev.tsv").read_text(encoding="utf-8").split("\n")
+        pairs.write_text("\n".join(lines[:40]) + "\n", encoding="utf-8")
+        words += ["--seeds", "1", "--pairs", str(pairs), "--dev", str(pairs), "--limit", "120"]
+        settings = [*settings, "max_steps=3", "dev_every=2"]
+    else:
+        words += ["--seeds", str(arguments.seeds), "--tasks", tasks, "--dev", "stsb-dev"]
+    for setting in settings:
+        words += ["--set", setting]
+    # The deviation over seeds is reported, so there is no need for bootstrap intervals.
+    words += ["--encoder", arguments.encoder, "--bootstrap", "0", "--batch-size", "256", "--offline", *more]
+    return command("compare", [*words, "--jobs", str(arguments.jobs), "--output", str(output)], inputs, until)
 
 
 def command(name: str, words: Sequence[str], inputs: Path, until: float | None) -> int:

@@ -8,7 +8,6 @@ written between the two marks of the page is kept.
 
 from __future__ import annotations
 
-import argparse
 import json
 import math
 from collections.abc import Iterable, Sequence
@@ -28,7 +27,7 @@ from experiments.main_table.rows import (
     UNTRAINED,
     label_of,
 )
-from experiments.provenance import RESULTS
+from experiments.provenance import RESULTS, command_parser
 from selfguide.report.table import Cell, Heading, Table, to_markdown
 
 PAGE = RESULTS.parents[1] / "docs" / "results" / "main-table.md"
@@ -355,7 +354,7 @@ def _ranks(values: dict[str, float]) -> dict[str, int]:
 
 def main() -> None:
     """Write the page, keeping its prose."""
-    parser = argparse.ArgumentParser(description="Write the page of the main table.")
+    parser = command_parser(__doc__)
     parser.add_argument("folders", nargs="*", type=Path, default=[RESULTS / "main-table"])
     parser.add_argument("--out", type=Path, default=PAGE)
     arguments = parser.parse_args()

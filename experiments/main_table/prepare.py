@@ -33,6 +33,7 @@ from typing import Any
 from datasets import Dataset
 
 from experiments.main_table.rows import MANIFEST
+from experiments.provenance import command_parser
 from selfguide.augment.back_translation import TranslationSource, back_translate
 from selfguide.comparison.texts import DatasetLocator, text_of_sources
 from selfguide.data import TextOptions
@@ -188,7 +189,7 @@ def _hash(path: Path) -> str:
 
 
 def _arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description="Gather the inputs of the main table.")
+    parser = command_parser(__doc__)
     parser.add_argument("--data", default=os.environ.get("SELFGUIDE_DATA"), help="folder with sts/ and nli/")
     parser.add_argument("--vectors", required=True, help="file of word vectors, in any form that `glove` reads")
     parser.add_argument("--output", default=".device-inputs", help="folder for the files")

@@ -11,14 +11,12 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
 from experiments.main_table import launch
 from experiments.main_table.rows import GRID, SETTINGS_FILE, STOPPING, Choice, read_settings
-from experiments.main_table.run import few_pairs
-from experiments.provenance import write
+from experiments.provenance import command_parser, write
 
 # A method with a stage that is trained like another method takes its settings.
 FOLLOWING = {
@@ -34,15 +32,13 @@ FOLLOWING = {
 def main() -> int:
     """Run the grid, and write the choices."""
     arguments = _arguments()
-    inputs = launch.unpacked(Path(arguments.inputs))
     output = Path(arguments.output).resolve()
-    until = time.monotonic() + 60 * arguments.minutes if arguments.minutes else None
     launch.hear_ctrl_c()
     with launch.shared_gpu(arguments.mps):
-        code = launch.compare(_words(arguments, output), inputs, until)
+        code = launch.compare(grid_specs(), "stsb-dev", [STOPPING], arguments, launch.deadline(arguments))
     if not (output / "cells").is_dir():
         return code
-    launch.compare(["--from", str(output)], inputs, None)
+    launch.command("compare", ["--from", str(output)], launch.unpacked(arguments.inputs), None)
     comparison = json.loads((output / "comparison.json").read_text(encoding="utf-8"))
     found = chosen(comparison)
     write(output / "rates.json", {"date": comparison["date"], "devices": comparison["devices"], **found})
@@ -107,31 +103,11 @@ def _label(choice: Choice, place: int) -> str:
     return f"{choice.method}@{place + 1}"
 
 
-def _words(arguments: argparse.Namespace, output: Path) -> list[str]:
-    words = ["data:stsb", "--methods", ",".join(grid_specs()), "--seeds", "1"]
-    if arguments.rehearse:
-        pairs = str(few_pairs(launch.unpacked(Path(arguments.inputs)), output))
-        words += ["--pairs", pairs, "--dev", pairs, "--limit", "120", "--set", "max_steps=2", "--set", "dev_every=2"]
-    else:
-        words += ["--tasks", "stsb-dev", "--dev", "stsb-dev"]
-    words += ["--encoder", arguments.encoder, "--bootstrap", "0", "--batch-size", "256", "--offline"]
-    words += ["--set", STOPPING]
-    return [*words, "--jobs", str(arguments.jobs), "--output", str(output)]
-
-
 def _arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description="Choose learning rates by STS-B dev.")
-    parser.add_argument("--inputs", default=".device-table", help="folder or archive that `prepare` made")
-    parser.add_argument("--output", default=".device-results/rates")
+    parser = command_parser(__doc__)
+    launch.add_options(parser, ".device-results/rates")
     parser.add_argument("--encoder", default="mini")
-    parser.add_argument("--jobs", type=int, default=14)
-    parser.add_argument("--minutes", type=float, default=0, help="stop after this time; 0: when all is done")
-    parser.add_argument("--archive", help="pack cells and tables into this file")
-    parser.add_argument(
-        "--no-mps", dest="mps", action="store_false", help="do not start NVIDIA's multi-process service"
-    )
-    parser.add_argument("--rehearse", action="store_true", help="two steps, 120 sentences, 40 pairs")
-    return parser.parse_args()
+    return parser.parse_args(namespace=argparse.Namespace(seeds=1))
 
 
 if __name__ == "__main__":

@@ -32,8 +32,8 @@ from experiments.main_table.rows import (
     read_settings,
     settings_for,
 )
+from experiments.provenance import command_parser
 
-SEEDS = 8
 # A chain comes after the row that it continues, whose encoder it can then reuse.
 _PARTS = (UNTRAINED + TUNED, LABEL_FREE, LABEL_FREE + SUPERVISED, ROWS)
 
@@ -43,53 +43,28 @@ def main() -> int:
     arguments = _arguments()
     specs = _chosen(arguments.rows)
     settings = [STOPPING, *read_settings(Path(arguments.settings)), *arguments.set]
-    inputs = launch.unpacked(Path(arguments.inputs))
-    until = time.monotonic() + 60 * arguments.minutes if arguments.minutes else None
-    output = Path(arguments.output).resolve()
+    inputs, output, until = (
+        launch.unpacked(arguments.inputs),
+        Path(arguments.output).resolve(),
+        launch.deadline(arguments),
+    )
     parts = [tuple(spec for spec in specs if spec in upto) for upto in _PARTS]
+    baseline = ["--baseline", "mean"] if "mean" in specs else []
+    more = ["--keep", *baseline] if arguments.keep else baseline
     code = 0
     launch.hear_ctrl_c()
     with launch.shared_gpu(arguments.mps) as shared:
-        print(f"{arguments.jobs} cells side by side, multi-process service: {'on' if shared else 'off'}", flush=True)
+        print(f"{arguments.jobs} cells at a time, multi-process service: {'on' if shared else 'off'}", flush=True)
         for part in dict.fromkeys(part for part in parts if part):
             if until is None or time.monotonic() < until:
-                code = launch.compare(_words(part, settings_for(part, settings), output, arguments), inputs, until)
+                code = launch.compare(part, "sts", settings_for(part, settings), arguments, until, more)
     if (output / "cells").is_dir():
         # An interrupted comparison has written no table yet.
-        launch.compare(["--from", str(output), *_baseline(specs)], inputs, None)
+        launch.command("compare", ["--from", str(output), *baseline], inputs, None)
         shutil.copyfile(inputs / MANIFEST, output / MANIFEST)
     if arguments.archive:
         launch.pack_results(output, Path(arguments.archive).resolve())
     return code
-
-
-def _words(specs: tuple[str, ...], settings: list[str], output: Path, arguments: argparse.Namespace) -> list[str]:
-    """Return the arguments of `selfguide compare`."""
-    words = ["data:stsb", "--methods", ",".join(specs)]
-    if arguments.rehearse:
-        pairs = str(few_pairs(launch.unpacked(Path(arguments.inputs)), output))
-        words += ["--seeds", "1", "--pairs", pairs, "--dev", pairs, "--limit", "120"]
-        settings = [*settings, "max_steps=3", "dev_every=2"]
-    else:
-        words += ["--seeds", str(arguments.seeds), "--tasks", "sts", "--dev", "stsb-dev"]
-    # The deviation over seeds is reported, so there is no need for bootstrap intervals.
-    words += ["--encoder", arguments.encoder, "--bootstrap", "0", "--batch-size", "256", "--offline"]
-    words += ["--keep"] if arguments.keep else []
-    for setting in settings:
-        words += ["--set", setting]
-    return [*words, *_baseline(specs), "--jobs", str(arguments.jobs), "--output", str(output)]
-
-
-def few_pairs(inputs: Path, output: Path) -> Path:
-    """Write a few of STS-B's dev pairs for the rehearsal, and return the file."""
-    output.mkdir(parents=True, exist_ok=True)
-    lines = (inputs / "sts" / "stsb" / "dev.tsv").read_text(encoding="utf-8").split("\n")
-    (output / "few-pairs.tsv").write_text("\n".join(lines[:40]) + "\n", encoding="utf-8")
-    return output / "few-pairs.tsv"
-
-
-def _baseline(specs: tuple[str, ...]) -> list[str]:
-    return ["--baseline", "mean"] if "mean" in specs else []
 
 
 def _chosen(rows: str) -> tuple[str, ...]:
@@ -103,22 +78,14 @@ def _chosen(rows: str) -> tuple[str, ...]:
 
 
 def _arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description="Run the main table.")
-    parser.add_argument("--inputs", default=".device-table", help="folder or archive that `prepare` made")
-    parser.add_argument("--output", default=".device-results/main-table")
+    parser = command_parser(__doc__)
+    launch.add_options(parser, ".device-results/main-table")
     parser.add_argument("--settings", default=str(SETTINGS_FILE), help="file of settings, one a line")
     parser.add_argument("--set", action="append", default=[], help="a further setting, as for `selfguide compare`")
     parser.add_argument("--encoder", default="mini")
     parser.add_argument("--rows", default="", help="labels separated by commas; default: all")
-    parser.add_argument("--seeds", type=int, default=SEEDS)
-    parser.add_argument("--jobs", type=int, default=14)
-    parser.add_argument("--minutes", type=float, default=0, help="stop after this time; 0: when all is done")
+    parser.add_argument("--seeds", type=int, default=8)
     parser.add_argument("--keep", action="store_true", help="keep encoders for chains (100 MB a cell)")
-    parser.add_argument("--archive", help="pack cells and tables into this file")
-    parser.add_argument(
-        "--no-mps", dest="mps", action="store_false", help="do not start NVIDIA's multi-process service"
-    )
-    parser.add_argument("--rehearse", action="store_true", help="three steps, 120 sentences, 40 pairs")
     return parser.parse_args()
 
 

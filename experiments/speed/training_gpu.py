@@ -19,6 +19,7 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -37,35 +38,35 @@ def main() -> None:
     """Measure what fits into the time, and write the results file."""
     arguments = _arguments()
     started = time.monotonic()
+    arguments.half = torch.bfloat16 if arguments.device == "cuda" else None
+    arguments.rate = _matrix_rate(arguments.device)
+    print(f"bf16 matrix rate measured: {arguments.rate / 1e12:.0f} TFLOP/s" if arguments.rate else "no GPU", flush=True)
     described, text = sentences()
-    half = torch.bfloat16 if arguments.device == "cuda" else None
-    rate = _matrix_rate(arguments.device)
-    print(f"bf16 matrix rate measured: {rate / 1e12:.0f} TFLOP/s" if rate else "no GPU: no matrix rate", flush=True)
     content: dict[str, Any] = {
         **provenance(),
         "encoder": {"name": "mini", "weights": folder_hash(mini_folder())},
         "text": described,
-        "matrix_flops_a_second": rate,
+        "matrix_flops_a_second": arguments.rate,
         "settings": [],
         "left_out": [],
     }
     # The most important measurements come first, in case the time runs out.
-    plan: list[tuple[str, Callable[[], None]]] = []
-    for encoder in arguments.encoders:
-        for batch in arguments.batches:
-            plan.append((f"{encoder}, batch {batch}", _setting(content, encoder, batch, text, half, rate, arguments)))
+    plan: dict[str, Callable[[], None]] = {
+        f"{encoder}, batch {batch}": partial(_step_times, content, encoder, batch, text, arguments)
+        for encoder in arguments.encoders
+        for batch in arguments.batches
+    }
     if arguments.run:
-        plan += [
-            (f"whole run, {encoder}", _whole_run(content, encoder, text, arguments)) for encoder in arguments.encoders
-        ]
-    plan.append(("profile", _profile(content, arguments.encoders[0], text, half, arguments)))
-    for name, part in plan:
+        for encoder in arguments.encoders:
+            plan[f"whole run, {encoder}"] = partial(_whole_run, content, encoder, text, arguments)
+    plan["profile"] = partial(_profile, content, arguments.encoders[0], text, arguments)
+    for name, measure in plan.items():
         if time.monotonic() - started > arguments.seconds - 15:
             print(f"left out, no time: {name}")
             content["left_out"].append(name)
             continue
         try:
-            part()
+            measure()
         except Exception as error:  # the other measurements are still worth having
             print(f"failed: {name}: {type(error).__name__}: {error}", flush=True)
             content["left_out"].append(f"{name}: {type(error).__name__}: {error}")
@@ -74,55 +75,45 @@ def main() -> None:
     write(arguments.out or RESULTS / "gpu-training.json", content)
 
 
-def _setting(
-    content: dict[str, Any],
-    encoder: str,
-    batch: int,
-    text: list[str],
-    half: torch.dtype | None,
-    rate: float,
-    arguments: argparse.Namespace,
-) -> Callable[[], None]:
-    def measure() -> None:
-        used = text[: max(64, min(len(text), batch * arguments.steps * 4))]
-        with encoder_folder(encoder) as folder, tempfile.TemporaryDirectory() as work:
-            ours = SelfguideStep(folder, used, Path(work), arguments.device, half)
-            plain = plain_step(folder, arguments.device, half)
-            steps: dict[str, Step] = {
-                PLAIN: plain,
-                OURS: lambda part: ours.step(part, False),
-                KEPT: lambda part: ours.step(part, True),
-            }
-            times = _alternate(steps, used, batch, arguments)
-            operations = _operations(ours, used, batch)
-            graphs = ours.loss._graphs
-            recorded = None if graphs is None else {"shapes": len(graphs), "given_up": graphs.given_up}
-        medians = {name: statistics.median(values) for name, values in times.items()}
-        print(f"\n{encoder}, batch {batch}; recorded: {recorded}; notes: {ours.notes}")
-        for name, seconds in medians.items():
-            share = operations[name] / seconds / rate if rate else float("nan")
-            print(
-                f"{name:24s} {1000 * seconds:8.2f} ms a step  {batch / seconds:8.0f} sentences/s  "
-                f"{medians[PLAIN] / seconds:6.2f} x  {100 * share:5.2f} % of the chip",
-                flush=True,
-            )
-        content["settings"].append(
-            {
-                "encoder": encoder,
-                "batch": batch,
-                "seconds_a_step": medians,
-                "rounds": times,
-                "ratios_to_the_plain_loop": {name: medians[PLAIN] / value for name, value in medians.items()},
-                "operations_a_step": operations,
-                "share_of_the_chip": {name: operations[name] / medians[name] / rate for name in medians}
-                if rate
-                else {},
-                "recorded": recorded,
-                "notes": [re.sub(r" in /\S+", "", note) for note in ours.notes],  # without paths of this machine
-            }
+def _step_times(
+    content: dict[str, Any], encoder: str, batch: int, text: list[str], arguments: argparse.Namespace
+) -> None:
+    """Time a step of every contestant."""
+    used = text[: max(64, min(len(text), batch * arguments.steps * 4))]
+    with encoder_folder(encoder) as folder, tempfile.TemporaryDirectory() as work:
+        ours = SelfguideStep(folder, used, Path(work), arguments.device, arguments.half)
+        steps: dict[str, Step] = {
+            PLAIN: plain_step(folder, arguments.device, arguments.half),
+            OURS: lambda part: ours.step(part, False),
+            KEPT: lambda part: ours.step(part, True),
+        }
+        times = _alternate(steps, used, batch, arguments)
+        operations = _operations(ours, batch)
+        graphs = ours.loss._graphs
+        recorded = None if graphs is None else {"shapes": len(graphs), "given_up": graphs.given_up}
+    medians = {name: statistics.median(values) for name, values in times.items()}
+    rates = {name: operations[name] / seconds for name, seconds in medians.items()}
+    shares = {name: value / arguments.rate for name, value in rates.items()} if arguments.rate else {}
+    print(f"\n{encoder}, batch {batch}; recorded: {recorded}; notes: {ours.notes}")
+    for name, seconds in medians.items():
+        print(
+            f"{name:24s} {1000 * seconds:8.2f} ms a step  {batch / seconds:8.0f} sentences/s  "
+            f"{medians[PLAIN] / seconds:6.2f} x  {100 * shares.get(name, float('nan')):5.2f} % of the chip",
+            flush=True,
         )
-
-    return measure
+    content["settings"].append(
+        {
+            "encoder": encoder,
+            "batch": batch,
+            "seconds_a_step": medians,
+            "rounds": times,
+            "ratios_to_the_plain_loop": {name: medians[PLAIN] / value for name, value in medians.items()},
+            "operations_a_step": operations,
+            "share_of_the_chip": shares,
+            "recorded": recorded,
+            "notes": [re.sub(r" in /\S+", "", note) for note in ours.notes],  # without paths of this machine
+        }
+    )
 
 
 def _alternate(
@@ -146,7 +137,7 @@ def _alternate(
     return times
 
 
-def _operations(ours: SelfguideStep, text: list[str], batch: int) -> dict[str, float]:
+def _operations(ours: SelfguideStep, batch: int) -> dict[str, float]:
     """Return the floating-point operations of a step on real tokens: 2 for each weight forward, 4 more backward."""
     guide = ours.loss.guide
     layers = sum(weight.numel() for weight in guide.encoder.parameters() if weight.dim() == 2)
@@ -157,54 +148,43 @@ def _operations(ours: SelfguideStep, text: list[str], batch: int) -> dict[str, f
     return {PLAIN: student + 2 * layers * tokens, OURS: student + 2 * layers * tokens, KEPT: student}
 
 
-def _whole_run(
-    content: dict[str, Any], encoder: str, text: list[str], arguments: argparse.Namespace
-) -> Callable[[], None]:
-    def run() -> None:
-        with encoder_folder(encoder) as folder, tempfile.TemporaryDirectory() as out:
-            start = time.perf_counter()
-            target = Path(out) / "run"
-            selfguide.train(folder, text, output=target, quiet=True, report=False, device=arguments.device)
-            seconds = time.perf_counter() - start
-            record = json.loads((target / "run.json").read_text())
-        per_step = record["seconds"]["training"] / record["steps"]
-        print(
-            f"\nwhole run, {encoder}: {seconds:.1f} s for {record['steps']} steps of 16, {1000 * per_step:.1f} ms a step in "
-            f"the trainer, final loss {record['final_loss']}",
-            flush=True,
-        )
-        content.setdefault("whole_runs", []).append(
-            {"encoder": encoder, "seconds": seconds, "steps": record["steps"], "seconds_a_step_in_trainer": per_step}
-        )
-
-    return run
+def _whole_run(content: dict[str, Any], encoder: str, text: list[str], arguments: argparse.Namespace) -> None:
+    """Time ``selfguide.train`` with its defaults."""
+    with encoder_folder(encoder) as folder, tempfile.TemporaryDirectory() as out:
+        start = time.perf_counter()
+        target = Path(out) / "run"
+        selfguide.train(folder, text, output=target, quiet=True, report=False, device=arguments.device)
+        seconds = time.perf_counter() - start
+        record = json.loads((target / "run.json").read_text())
+    per_step = record["seconds"]["training"] / record["steps"]
+    print(
+        f"\nwhole run, {encoder}: {seconds:.1f} s for {record['steps']} steps of 16, {1000 * per_step:.1f} ms a step in "
+        f"the trainer, final loss {record['final_loss']}",
+        flush=True,
+    )
+    content.setdefault("whole_runs", []).append(
+        {"encoder": encoder, "seconds": seconds, "steps": record["steps"], "seconds_a_step_in_trainer": per_step}
+    )
 
 
-def _profile(
-    content: dict[str, Any], encoder: str, text: list[str], half: torch.dtype | None, arguments: argparse.Namespace
-) -> Callable[[], None]:
-    def profile() -> None:
-        activities = [ProfilerActivity.CPU] + ([ProfilerActivity.CUDA] if arguments.device == "cuda" else [])
-        with encoder_folder(encoder) as folder, tempfile.TemporaryDirectory() as work:
-            ours = SelfguideStep(folder, text[:512], Path(work), arguments.device, half)
-            for recorded in (True, False):
-                if not recorded:
-                    if ours.loss._graphs is None:
-                        break
-                    ours.loss._graphs = None
-                for _ in range(arguments.warm_up if recorded else 2):
+def _profile(content: dict[str, Any], encoder: str, text: list[str], arguments: argparse.Namespace) -> None:
+    """Profile three steps, with and without CUDA graphs."""
+    activities = [ProfilerActivity.CPU] + ([ProfilerActivity.CUDA] if arguments.device == "cuda" else [])
+    with encoder_folder(encoder) as folder, tempfile.TemporaryDirectory() as work:
+        ours = SelfguideStep(folder, text[:512], Path(work), arguments.device, arguments.half)
+        for title in ("as trained", "nothing recorded")[: 1 if ours.loss._graphs is None else 2]:
+            if title == "nothing recorded":
+                ours.loss._graphs = None
+            for _ in range(2 if title == "nothing recorded" else arguments.warm_up):
+                ours.step(text[:16], False)
+            with torch.profiler.profile(activities=activities) as found:
+                for _ in range(3):
                     ours.step(text[:16], False)
-                with torch.profiler.profile(activities=activities) as found:
-                    for _ in range(3):
-                        ours.step(text[:16], False)
-                    _wait(arguments.device)
-                title = "as trained" if recorded else "nothing recorded"
-                content.setdefault("profile", {"encoder": encoder, "batch": 16})[title] = _where_time_goes(found, 3)
-                print(f"\n{encoder}, batch 16, three steps, {title}")
-                for order in ("self_cpu_time_total", "self_cuda_time_total")[: len(activities)]:
-                    print(found.key_averages().table(sort_by=order, row_limit=15, max_name_column_width=60), flush=True)
-
-    return profile
+                _wait(arguments.device)
+            content.setdefault("profile", {"encoder": encoder, "batch": 16})[title] = _where_time_goes(found, 3)
+            print(f"\n{encoder}, batch 16, three steps, {title}")
+            for order in ("self_cpu_time_total", "self_cuda_time_total")[: len(activities)]:
+                print(found.key_averages().table(sort_by=order, row_limit=15, max_name_column_width=60), flush=True)
 
 
 def _where_time_goes(found: Any, steps: int, top: int = 8) -> dict[str, Any]:

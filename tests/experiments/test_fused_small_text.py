@@ -20,7 +20,7 @@ from selfguide.evaluation.protocol import Protocol
 def draws() -> list[dict[str, Any]]:
     """`mini` tuned on the embedded sentences and calibrated on 50, 200 or 1,000 of them (minutes)."""
     sets = GradedSets.of(load_tasks(["demo", "demo-dev"], (), None, Protocol()))
-    return small.tuned_before(small.tuned_encoder("simcse"), demo_sentences(), sets, small.SIZES, draws=3)
+    return list(small.tuned_before(small.tuned_encoder("simcse"), demo_sentences(), sets, small.SIZES, draws=3))
 
 
 @pytest.mark.slow

@@ -17,7 +17,6 @@ from experiments.pretraining.config import Settings, Shape
 from experiments.pretraining.convert import from_stock, read_export, stock_config, to_stock
 from experiments.pretraining.corpus import Corpus, Spans, corpus_of, load_corpus
 from experiments.pretraining.data import Batcher, held_out_batches, mask, pack
-from experiments.pretraining.evaluate import check, spearman, whitened
 from experiments.pretraining.model import MaskedLM, Packed
 from experiments.pretraining.prepare import DOCUMENT, LENGTH, LINE, part_names, read_numbers
 from experiments.pretraining.text import documents, sentences
@@ -253,22 +252,3 @@ def test_unusable_attention_and_held_out_questions(room: Path, tmp_path: Path) -
         assert torch.equal(a.places, b.places)
         assert torch.equal(a.labels, b.labels)
         assert bool((a.packed.cu.diff() == 16).all())
-
-
-def test_check_reads_dev_alone(room: Path, tmp_path: Path) -> None:
-    vocab = load_tokenizer(room / "tokenizer").get_vocab_size()
-    run = Run(room / "parts", room / "tokenizer", tmp_path, replace(QUICK, steps=2), replace(TINY, vocab=vocab), CPU)
-    run.train()
-    rows = [
-        "5.0\tThe cat sees a dog.\tThe cat sees a dog.",
-        "0.0\tMy friend paints.\tThe river.",
-        "2.5\tA dog.\tA bird.",
-    ]
-    (tmp_path / "sts" / "stsb").mkdir(parents=True)
-    (tmp_path / "sts" / "stsb" / "dev.tsv").write_text("\n".join(rows) + "\n", encoding="utf-8")
-    found = check(tmp_path / "encoder", tmp_path, CPU)
-    assert {"cls", "mean", "mean, whitened"} <= set(found)
-    assert all(-100 <= value <= 100 for value in found.values())
-    assert spearman(np.array([1.0, 2.0, 2.0, 4.0]), np.array([1.0, 3.0, 3.0, 9.0])) == pytest.approx(1.0)
-    vectors = whitened(torch.randn(200, 5) @ torch.randn(5, 5))
-    torch.testing.assert_close(vectors.T @ vectors / 200, torch.eye(5), atol=1e-4, rtol=1e-4)
