@@ -17,23 +17,17 @@ from typing import Any
 from scipy.stats import spearmanr
 
 from experiments.provenance import RESULTS, command_parser, folder_hash, provenance, write
-from selfguide import train
-from selfguide.data.pairs import Pairs, read_pairs
-from selfguide.data.resources import demo_file, demo_pairs, demo_sentences, mini_folder
-from selfguide.engine.encode import cosine, encode
-from selfguide.models.encoders import load_encoder
+from selfguide import evaluate, load_encoder, train
+from selfguide.data.resources import demo_file, demo_sentences, mini_folder
 
 
 def main() -> None:
     """Score every encoder on both sets, and write the results file."""
     arguments = _arguments()
-    sets = {"demo": demo_pairs("test"), "stsb": read_pairs(Path(arguments.data) / "sts" / "stsb" / "test.tsv")}
     rows: dict[str, dict[str, float]] = {}
     for name, encoder in _encoders(arguments.also).items():
-        rows[name] = {
-            key: _score(encode(encoder, pairs.first), encode(encoder, pairs.second), pairs)
-            for key, pairs in sets.items()
-        }
+        found = evaluate(encoder, "demo,stsb", data=arguments.data, bootstrap=0)
+        rows[name] = {item.task: item.value for item in found.scores}
         print(f"{name:24s} demo {rows[name]['demo']:6.2f}   STS-B test {rows[name]['stsb']:6.2f}", flush=True)
     agreement = float(
         spearmanr([row["demo"] for row in rows.values()], [row["stsb"] for row in rows.values()]).statistic
@@ -62,10 +56,6 @@ def _encoders(also: list[str]) -> dict[str, Any]:
         name, _, folder = item.partition("=")
         encoders[name] = load_encoder(folder)
     return encoders
-
-
-def _score(first: Any, second: Any, pairs: Pairs) -> float:
-    return 100 * float(spearmanr(cosine(first, second), pairs.scores).statistic)
 
 
 def _arguments() -> argparse.Namespace:

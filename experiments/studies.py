@@ -1,25 +1,22 @@
 """Run the studies at full size on the embedded encoder: 3 seeds, STS-B's sentences, the seven STS sets.
 
-    python -m experiments.studies --jobs 14 --minutes 9 --archive studies.tar.xz    # the same command continues
+    python -m experiments.studies --jobs 14 --minutes 9                          # the same command continues
     python -m experiments.studies --together 3 --jobs 15                            # three studies side by side
     python -m experiments.studies layers geometry
     python -m experiments.studies --rehearse                                        # all in miniature, on a CPU
 
 The inputs are those of the main table (``python -m experiments.main_table.prepare``), and so are the learning rates and the
-stopping rule (``experiments/main_table/settings.txt``). ``--archive`` packs results, tables, figures and cells; unpacked into
-the output folder, they are what a later call continues from.
+stopping rule (``experiments/main_table/settings.txt``).
 """
 
 from __future__ import annotations
 
 import argparse
 import sys
-import tarfile
 import time
 from concurrent.futures import ThreadPoolExecutor
 from itertools import repeat
 from pathlib import Path
-from threading import Lock
 
 from experiments.main_table import launch
 from experiments.main_table.rows import SETTINGS_FILE, STOPPING, read_settings
@@ -41,8 +38,6 @@ STUDIES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
 }
 # Enough to see that everything works.
 _REHEARSAL = ("--limit", "120", "--seeds", "1", "--tasks", "demo", "--dev", "demo-dev", "--set", "max_steps=2")
-# Results, and what a later call continues from: cells and measurements, without encoders.
-_PACKED = ("study.json", "study.md", "figures/*", "measurements/*.json", "grids/*/cells/*.json")
 # These measure time, so nothing else may run.
 ALONE = ("efficiency",)
 # Fewer sentences are enough for these.
@@ -57,7 +52,6 @@ def main() -> int:
     names = arguments.names or list(STUDIES)
     alone = [name for name in names if name in ALONE]
     others = [name for name in names if name not in ALONE]
-    packing = Lock()
 
     def run(name: str, jobs: int) -> int:
         if until is not None and time.monotonic() > until:
@@ -68,11 +62,7 @@ def main() -> int:
             words += ["--set", setting]
         words += ["--limit", str(LIMITS[name])] if name in LIMITS else []
         words += _REHEARSAL if arguments.rehearse else ()
-        code = launch.command("study", words, inputs, until)
-        if arguments.archive:
-            with packing:  # after each study, so that an interrupted run has the finished ones packed
-                pack(output, Path(arguments.archive).resolve())
-        return code
+        return launch.command("study", words, inputs, until)
 
     launch.hear_ctrl_c()
     with launch.shared_gpu(arguments.mps) as shared:
@@ -88,18 +78,6 @@ def settings_of(name: str) -> list[str]:
     methods, own = STUDIES[name]
     chosen = [line for line in read_settings(SETTINGS_FILE) if line.partition(".")[0] in methods]
     return [STOPPING, *chosen, *own]
-
-
-def pack(folder: Path, archive: Path) -> None:
-    """Pack the results, tables and figures of every study, with the cells of unfinished ones, into one file."""
-    archive.parent.mkdir(parents=True, exist_ok=True)
-    partial = archive.with_name(f"{archive.name}.partial")
-    with tarfile.open(partial, "w:xz") as packed:
-        for study in sorted(folder.iterdir()):
-            for pattern in _PACKED:
-                for file in sorted(study.glob(pattern)):
-                    packed.add(file, arcname=str(file.relative_to(folder)))
-    partial.replace(archive)
 
 
 def _arguments() -> argparse.Namespace:

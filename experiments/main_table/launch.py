@@ -55,7 +55,6 @@ def add_options(parser: argparse.ArgumentParser, output: str) -> None:
     parser.add_argument("--output", default=output)
     parser.add_argument("--jobs", type=int, default=14)
     parser.add_argument("--minutes", type=float, default=0, help="stop after this time; 0: when all is done")
-    parser.add_argument("--archive", help="pack the results into this file")
     parser.add_argument("--no-mps", dest="mps", action="store_false", help="no NVIDIA multi-process service")
     parser.add_argument("--rehearse", action="store_true", help="a few steps, 120 sentences and a few pairs, on a CPU")
 
@@ -168,21 +167,3 @@ def _stop_sharing(started: bool, places: dict[str, str]) -> None:
             subprocess.run([_MPS], input=b"quit\n", check=False, capture_output=True, timeout=20)
     for name in places:
         os.environ.pop(name, None)
-
-
-def pack_results(folder: Path, archive: Path) -> None:
-    """Pack cells and tables into one file."""
-    archive.parent.mkdir(parents=True, exist_ok=True)
-    with tarfile.open(archive, "w:xz") as packed:
-        for name in (
-            "cells",
-            "comparison.json",
-            "comparison.md",
-            "comparison.csv",
-            "comparison.tex",
-            "manifest.json",
-            "rates.json",
-            "settings.txt",
-        ):
-            if (folder / name).exists():
-                packed.add(folder / name, arcname=f"{folder.name}/{name}")

@@ -1,6 +1,6 @@
 """Choose learning rates (and what goes with them) for the embedded encoder by STS-B dev, one seed each.
 
-    python -m experiments.main_table.rates --jobs 14 --minutes 4 --archive rates.tar.xz
+    python -m experiments.main_table.rates --jobs 14 --minutes 4
 
 Runs every setting of ``rows.GRID`` with seed 1 and scores STS-B dev; no test set is read. Writes the comparison, ``rates.json``
 (each setting's dev score, the best of each method) and ``settings.txt``, which then replaces the one beside this file.
@@ -45,8 +45,6 @@ def main() -> int:
     lines = settings_lines(found["best"], read_settings(SETTINGS_FILE))
     (output / "settings.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
     print("\n".join(lines))
-    if arguments.archive:
-        launch.pack_results(output, Path(arguments.archive).resolve())
     return code
 
 

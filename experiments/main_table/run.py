@@ -6,8 +6,7 @@
 Rows without labels come first, then chains that continue one of them, then rows with labels, and last what continues one of
 those; within each part the cells are run seed by seed. Up to four calls of `selfguide compare` on one output folder do this:
 each names the rows of the one before, whose cells are finished, and more. An interrupted run loses only the cells that were
-running. ``--keep`` keeps the encoders, so that a chain such as simcse+whitening continues from that of simcse. ``--archive``
-packs cells and tables.
+running. ``--keep`` keeps the encoders, so that a chain such as simcse+whitening continues from that of simcse.
 """
 
 from __future__ import annotations
@@ -62,8 +61,6 @@ def main() -> int:
         # An interrupted comparison has written no table yet.
         launch.command("compare", ["--from", str(output), *baseline], inputs, None)
         shutil.copyfile(inputs / MANIFEST, output / MANIFEST)
-    if arguments.archive:
-        launch.pack_results(output, Path(arguments.archive).resolve())
     return code
 
 

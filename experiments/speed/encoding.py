@@ -22,10 +22,11 @@ import random
 import statistics
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from itertools import cycle, islice
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import torch
@@ -35,11 +36,11 @@ from sentence_transformers import SentenceTransformer
 from experiments.provenance import RESULTS, command_parser, folder_hash, provenance, write
 from experiments.speed.contestants import random_bert
 from experiments.speed.encoding_growth import growth
-from experiments.speed.encoding_steps import steps
 from selfguide.data.pairs import Pairs, read_pairs
 from selfguide.data.resources import demo_pairs, demo_sentences, mini_folder
 from selfguide.engine.encode import cosine, encode
 from selfguide.engine.tokens import length_limit, tokenise
+from selfguide.engine.torch_runner import FlatRunner, StockRunner
 from selfguide.models.encoders import load_encoder, quiet_libraries
 
 TEXTS = ("short", "mixed", "long")
@@ -120,10 +121,37 @@ def _steps(folder: Path, arguments: argparse.Namespace) -> dict[str, dict[str, f
     found = {}
     for text in ("short", "mixed"):
         lines = _enough(arguments.text[text], peer, text, arguments)
-        seconds, _ = _rounds(steps(peer, ours), lines, arguments)
+        seconds, _ = _rounds(_step_ways(peer, ours), lines, arguments)
         found[text] = {way: round(seconds[PEER] / value, 3) for way, value in seconds.items()}
         print(f"steps, {text}: " + "  ".join(f"{way} {value:.2f}" for way, value in found[text].items()), flush=True)
     return found
+
+
+def _step_ways(peer: SentenceTransformer, ours: SentenceTransformer) -> dict[str, Way]:
+    """Return ways to encode, each with one optimisation more than the one before."""
+    return {
+        "SentenceTransformer": lambda lines: peer.encode(lines, show_progress_bar=False),
+        "+ batches by tokens": _way(StockRunner(ours), _one_after_the_other),
+        "+ no padding": _way(FlatRunner(ours, torch.float32), _one_after_the_other),
+        "+ a batch a core": _way(FlatRunner(ours, torch.float32), None),
+    }
+
+
+def _one_after_the_other(work: Callable[[Any], None], items: Iterable[Any], threads: int) -> None:
+    """Process batches one by one, each operation split over the cores as PyTorch does by default."""
+    for item in items:
+        work(item)
+
+
+def _way(runner: FlatRunner | StockRunner, workers: Callable[..., None] | None) -> Way:
+    def run(lines: list[str]) -> np.ndarray[Any, Any]:
+        found: Any = runner
+        if workers is None:
+            return found.start(found.tokenise(lines), None)()
+        with patch("selfguide.engine.torch_runner.side_by_side", workers):
+            return found.start(found.tokenise(lines), None)()
+
+    return run
 
 
 def _ways(

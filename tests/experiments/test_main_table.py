@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import tarfile
 from pathlib import Path
 from typing import Any
 
@@ -212,13 +211,6 @@ class TestPrepare:
         found = launch.unpacked(tmp_path / "carried")
         assert (found / "sts" / "stsb" / "dev.tsv").read_text(encoding="utf-8") == "1\ta\tb\n"
         assert launch.unpacked(source) == source.resolve()
-
-    def test_results_are_packed_flat(self, tmp_path: Path) -> None:
-        (tmp_path / "table" / "cells").mkdir(parents=True)
-        (tmp_path / "table" / "cells" / "mean.once.json").write_text("{}", encoding="utf-8")
-        launch.pack_results(tmp_path / "table", tmp_path / "results.tar.xz")
-        with tarfile.open(tmp_path / "results.tar.xz") as packed:
-            assert "table/cells/mean.once.json" in packed.getnames()
 
 
 def test_of_commands_given_again_with_more_rows_the_page_shows_the_last() -> None:

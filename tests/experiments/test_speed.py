@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
 
+from experiments.speed import encoding, training_parts
 from experiments.speed.contestants import SelfguideStep
 from experiments.speed.plain_loop import PlainSelfGuidance
 from selfguide.models.encoders import backbone, load_encoder
@@ -50,3 +52,17 @@ def test_selfguides_step_has_the_loss_and_gradients_of_the_plain_loop(bert: Path
     assert set(expected) - set(found) <= {"pooler.dense.weight", "pooler.dense.bias"}
     for name, gradient in found.items():
         torch.testing.assert_close(gradient, expected[name], rtol=1e-4, atol=1e-4)
+
+
+def test_every_variant_of_the_training_step_runs(bert: Path, tmp_path: Path) -> None:
+    """The variants replace parts of the package by name."""
+    ours = SelfguideStep(bert, SENTENCES, tmp_path, head_size=16)
+    for step in training_parts._variants(ours).values():
+        step(SENTENCES[:8])
+
+
+def test_every_step_of_encoding_gives_the_peers_vectors(bert: Path) -> None:
+    ways = encoding._step_ways(load_encoder(bert), load_encoder(bert))
+    expected = ways.pop(encoding.PEER)(SENTENCES)
+    for name, way in ways.items():
+        np.testing.assert_allclose(way(SENTENCES), expected, atol=1e-5, err_msg=name)

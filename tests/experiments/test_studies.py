@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import tarfile
-from pathlib import Path
-
 import pytest
 
 from experiments.main_table import rows
-from experiments.studies import STUDIES, pack, settings_of
+from experiments.studies import STUDIES, settings_of
 from selfguide.errors import UsageError
 from selfguide.studies import registry
 from selfguide.studies.base import Setup
@@ -38,18 +35,6 @@ def test_a_study_takes_settings_of_methods_that_only_its_measurements_train() ->
     unknown = study.full.with_settings(("ct.learning_rate=5e-5",))
     with pytest.raises(UsageError, match="there is no 'ct' among the methods"):
         settings_by_grid(study.plan(Setup(unknown, True, "mini", 12, sentences=15_455)), unknown, "auto")
-
-
-def test_what_is_packed_can_be_gone_on_from(tmp_path: Path) -> None:
-    kept = ["layers/study.json", "domains/grids/text-wiki/cells/simcse.seed1.json"]
-    for name in (*kept, "layers/grids/tuned/encoders/model.safetensors"):
-        (tmp_path / "studies" / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / "studies" / name).write_text("{}", encoding="utf-8")
-    archive = tmp_path / "out" / "studies.tar.xz"
-    pack(tmp_path / "studies", archive)
-    with tarfile.open(archive) as packed:
-        assert sorted(packed.getnames()) == sorted(kept)
-    assert list(archive.parent.iterdir()) == [archive]
 
 
 def test_every_study_of_the_package_is_run_with_the_learning_rates_of_the_main_table() -> None:
