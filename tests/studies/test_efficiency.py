@@ -81,8 +81,8 @@ def test_ratios_are_against_the_mean_of_the_same_round(
     # Without the mean's own time there are seconds, and no ratios in that round.
     (tmp_path / "study" / "measurements" / f"inference-{UNIT}-1.json").unlink()
     monkeypatch.setattr(measuring, "function_of", broken)
-    told = study(bert, text_file, dev_file, tmp_path / "study", failed=1)
-    row = next(row for row in told["tables"][0]["rows"] if row["method"] == "sg-opt")
+    partial = study(bert, text_file, dev_file, tmp_path / "study", failed=1)
+    row = next(row for row in partial["tables"][0]["rows"] if row["method"] == "sg-opt")
     assert list(row["training ratio"]["by_seed"]) == ["2"]
     assert list(row["training seconds"]["by_seed"]) == ["1", "2"]
 

@@ -141,12 +141,12 @@ def test_the_study_shows_its_numbers(
     (folder / "measurements" / "sg-opt.seed2.json").unlink()
     monkeypatch.undo()
     monkeypatch.setattr("selfguide.studies.measuring.function_of", broken)
-    told = study(bert, text_file, pairs, folder, failed=1)
-    assert told["figures"][0]["groups"]["sg-opt"] == places[:1]
+    partial = study(bert, text_file, pairs, folder, failed=1)
+    assert partial["figures"][0]["groups"]["sg-opt"] == places[:1]
     shutil.rmtree(folder / "measurements")
-    told = study(bert, text_file, pairs, folder, failed=4)
-    assert told["figures"] == []
-    assert told["tables"][0]["rows"][0]["anisotropy"] is None
+    partial = study(bert, text_file, pairs, folder, failed=4)
+    assert partial["figures"] == []
+    assert partial["tables"][0]["rows"][0]["anisotropy"] is None
 
 
 def test_untuned_vectors_are_not_named_twice(bert: Path) -> None:

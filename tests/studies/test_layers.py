@@ -72,8 +72,8 @@ def test_the_tables_and_figures_have_the_probes_numbers(
     (folder / "measurements" / "before.json").unlink()
     monkeypatch.undo()
     monkeypatch.setattr(measuring, "function_of", broken)
-    told = study(bert, text_file, dev_file, folder, failed=1, seeds=2)
-    assert (told["failed"], told["figures"]) == (["before failed: no luck."], [])
+    partial = study(bert, text_file, dev_file, folder, failed=1, seeds=2)
+    assert (partial["failed"], partial["figures"]) == (["before failed: no luck."], [])
 
 
 def test_several_tasks_have_an_average(bert: Path, text_file: Path, dev_file: Path, tmp_path: Path) -> None:

@@ -155,7 +155,7 @@ def dataclass_with_default(cls: Any, name: str, value: Any) -> Any:
     return dataclass(frozen=True)(type(cls.__name__, (cls,), {"__annotations__": {name: type(value)}, name: value}))
 
 
-def test_a_measurement_that_fails_is_told_and_tried_again(toy: Any) -> None:
+def test_a_measurement_that_fails_is_reported_and_tried_again(toy: Any) -> None:
     found = toy("toy", "names=broken,start")
     assert found.failed == ["broken failed: It cannot be measured."]
     assert [row["value"] is None for row in found.table("toy")["rows"]] == [True, False]

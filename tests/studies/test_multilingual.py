@@ -126,10 +126,10 @@ def test_an_english_vocabulary_is_refused_before_anything_is_tuned(
     folder = tmp_path / "study"
     with pytest.raises(UsageError) as refused:
         _study(bert, data, text_file, output=folder)
-    told = str(refused.value)
-    assert told.startswith("This encoder's vocabulary does not know the languages of STS17 es-es (")
-    assert "Name a multilingual encoder" in told
-    assert told.endswith("--set force=true runs this one all the same.")
+    message = str(refused.value)
+    assert message.startswith("This encoder's vocabulary does not know the languages of STS17 es-es (")
+    assert "Name a multilingual encoder" in message
+    assert message.endswith("--set force=true runs this one all the same.")
     assert not (folder / "grids" / "tuned").exists()
     assert not (folder / "study.json").exists()
     found = _study(bert, data, text_file, "force=true", output=folder)
@@ -138,9 +138,9 @@ def test_an_english_vocabulary_is_refused_before_anything_is_tuned(
 
 
 def test_mini_is_refused_on_the_command_line(data: Path, command: Any, tmp_path: Path) -> None:
-    told: Outcome = command("study", "multilingual", "--data", data, "--tasks", TASKS, "--output", tmp_path / "study")
-    assert told.code != 0
-    assert "The encoder mini knows English only" in " ".join(told.err.split())
+    done: Outcome = command("study", "multilingual", "--data", data, "--tasks", TASKS, "--output", tmp_path / "study")
+    assert done.code != 0
+    assert "The encoder mini knows English only" in " ".join(done.err.split())
 
 
 def test_test_sets_in_english_alone_are_refused(polyglot: Path, data: Path, text_file: Path) -> None:

@@ -16,7 +16,7 @@ from selfguide.comparison import runner, worker
 from selfguide.comparison.cells import CellRecord
 from selfguide.comparison.specs import parse_specs
 from selfguide.errors import InterruptedRun, SelfguideError, UsageError
-from selfguide.report.figures import draw
+from selfguide.report.drawing import draw
 from selfguide.report.folders import write_report
 from selfguide.report.plots import figure_from_dict
 from selfguide.studies import registry
@@ -245,7 +245,7 @@ def test_a_study_that_was_killed_goes_on_where_it_was(
     assert len(ran) == 4  # the untuned rows have no steps
 
 
-def test_a_failing_cell_is_told_and_the_others_stand(studied: StudyRun, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failing_cell_is_reported_and_the_others_stand(studied: StudyRun, monkeypatch: pytest.MonkeyPatch) -> None:
     def failing(job: worker.CellJob) -> CellRecord:
         return worker.failed_record(job, "too hot") if "0.1" in job.cell.name else worker.run_cell(job)
 
