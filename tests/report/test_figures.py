@@ -12,7 +12,7 @@ import pytest
 
 from reported import NASTY
 from selfguide.errors import SelfguideError
-from selfguide.report import figures
+from selfguide.report import drawing
 from selfguide.report.figures import svg, write_figure
 from selfguide.report.plots import Dots, Figure, Histogram, Lines, Matrix, Measured, Scatter, Series
 
@@ -26,15 +26,20 @@ def dots(label: str) -> Dots:
 def test_colours_are_those_of_the_style_sheet() -> None:
     style = (resources.files("selfguide.report") / "style.css").read_text(encoding="utf-8")
     light = dict(re.findall(r"--(\w+): (#[0-9a-f]{6})\b", style.partition("@media")[0]))
-    names = {colour: name for colour, name in figures.THEME.items() if name != "paper"}  # files are drawn on white
-    assert names == {light[name]: name for name in names.values()}
-    assert len(figures.THEME) == 4 + len(figures.SERIES)
+    assert drawing.THEME == {light[name]: name for name in drawing.THEME.values()}
+    assert len(drawing.THEME) == 4 + len(drawing.SERIES)
 
 
 def test_every_colour_of_a_drawing_follows_the_theme() -> None:
     drawn = svg(Lines("lines", "Lines", "", "x", "y", (Series("a", ((1, ONE), (2, TWO))), Series("b", ((1, TWO),)))))
     assert not re.search('(fill|stroke)="#', drawn)
     assert 'stroke="var(--s1)"' in drawn
+
+
+def test_the_numbers_of_a_heat_map_keep_their_contrast_in_every_theme() -> None:
+    drawn = svg(Matrix("matrix", "Matrix", "", "x", "y", ("a", "b"), ("r",), ((Measured(10.0), Measured(90.0)),)))
+    numbers = {element.text: element.get("fill") for element in ElementTree.fromstring(drawn).iter("text")}
+    assert (numbers["10.0"], numbers["90.0"]) == ("#ffffff", None)  # an SVG's text is black unless it is filled
 
 
 @pytest.mark.parametrize("label", [NASTY, "a $x^2$ b", "_hidden", "\udcff\x00\x1b", "語 שלום", "<b>&amp;"])
@@ -78,8 +83,8 @@ def test_a_figure_without_numbers_is_left_out_of_pages_and_empty_in_files(figure
 def test_a_logarithmic_axis_needs_positive_numbers() -> None:
     for first in (0, "none", 0.5):
         series = Series("a", ((first, ONE), (10 if first != "none" else "ten", TWO)))
-        drawing = figures.draw(Lines("a", "A", "", "x", "y", (series,), log=True))
-        assert drawing.axes.get_xscale() == ("log" if first == 0.5 else "linear")
+        drawn = drawing.draw(Lines("a", "A", "", "x", "y", (series,), log=True))
+        assert drawn.axes.get_xscale() == ("log" if first == 0.5 else "linear")
 
 
 def test_a_file_that_cannot_be_written_is_named(tmp_path: Path) -> None:

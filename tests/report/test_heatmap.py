@@ -11,7 +11,7 @@ from matplotlib import colormaps
 
 from selfguide.errors import UsageError
 from selfguide.evaluation.probe import ProbeResult
-from selfguide.report.figures import COLOUR_MAP, readable_on
+from selfguide.report.drawing import COLOUR_MAP, readable_on
 from selfguide.report.heatmap import write_heatmap
 
 

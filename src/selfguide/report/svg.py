@@ -19,6 +19,8 @@ _DROPPED = {"metadata", "style", "clipPath"}
 _HREF = "{http://www.w3.org/1999/xlink}href"
 _KEPT = ("d", "x", "y", "transform", "width", "height", "points")
 _PRESENTATION = ("fill", "stroke", "opacity", "text-anchor", "font-size", "font-weight")
+_WIDE = 500
+"""A figure of more points across scrolls on a small screen rather than becoming too small to read."""
 _LONG_NUMBER = re.compile(r"-?\d+\.\d{3,}")
 
 
@@ -51,6 +53,8 @@ def inline_svg(
     root = ElementTree.fromstring(source)
     made = Element("svg", {"class": "chart", "role": "img", "aria-labelledby": f"{key}-title {key}-text"})
     made.set("viewBox", root.get("viewBox", ""))
+    if float(made.attrib["viewBox"].split()[2]) > _WIDE:
+        made.set("data-wide", "")
     SubElement(made, "title", {"id": f"{key}-title"}).text = title
     SubElement(made, "desc", {"id": f"{key}-text"}).text = description
     _Converter(key, marks, theme).convert_children(root, made)
