@@ -127,6 +127,7 @@ def _draw_lines(figure: Lines) -> Drawing:
         drawing.mark(line, f"{name}: {number(level)}", level=name, value=level)
         _write(axes, 1.0, level, name, ha="right", fontsize=LABEL_SIZE, color=QUIET)
     _name_places(axes, places)
+    axes.locator_params(axis="y", nbins=6)
     drawing.name_axes(figure.across, figure.up)
     _legend(axes, names)
     return drawing
