@@ -26,7 +26,7 @@ def dots(label: str) -> Dots:
 def test_colours_are_those_of_the_style_sheet() -> None:
     style = (resources.files("selfguide.report") / "style.css").read_text(encoding="utf-8")
     light = dict(re.findall(r"--(\w+): (#[0-9a-f]{6})\b", style.partition("@media")[0]))
-    assert drawing.THEME == {light[name]: name for name in drawing.THEME.values()}
+    assert {light[name]: name for name in drawing.THEME.values()} == drawing.THEME
     assert len(drawing.THEME) == 4 + len(drawing.SERIES)
 
 
