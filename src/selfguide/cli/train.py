@@ -124,6 +124,7 @@ def train(
         base = RunConfig.from_file(config)
     elif resume and output is not None:
         base = stored_config(output)
+    base = replace(base, method=base.method or DEFAULT)
     # typer leaves the options that it does not know among the texts; which of them take a value, the method knows.
     flags = [flag for parameter in context.command.params for flag in parameter.opts]
     sources, options = shared.method_options(
