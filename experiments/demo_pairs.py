@@ -16,9 +16,9 @@ from typing import Any
 
 from scipy.stats import spearmanr
 
-from experiments.provenance import RESULTS, command_parser, folder_hash, provenance, write
+from experiments.provenance import RESULTS, command_parser, provenance, write
 from selfguide import evaluate, load_encoder, train
-from selfguide.data.resources import demo_file, demo_sentences, mini_folder
+from selfguide.data.resources import demo_file, demo_sentences
 
 
 def main() -> None:
@@ -35,7 +35,6 @@ def main() -> None:
     print(f"rank correlation over {len(rows)} encoders: {agreement:.3f}")
     content = {
         **provenance(),
-        "encoder": {"name": "mini", "weights": folder_hash(mini_folder())},
         "protocol": "Spearman x 100 of cosine; demo pairs (test half, 440) and STS-B test (1,379), text as released; one seed",
         "rows": rows,
         "rank_correlation": agreement,

@@ -11,6 +11,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+from selfguide.data.resources import mini_folder
 from selfguide.files import write_text
 
 RESULTS = Path(__file__).parent / "results"
@@ -57,13 +58,21 @@ def device_name() -> str:
     return torch.cuda.get_device_name() if torch.cuda.is_available() else f"CPU, {torch.get_num_threads()} threads"
 
 
-def provenance() -> dict[str, Any]:
-    """Return command, date, machine and versions."""
+def provenance(encoder: str | None = "mini", folder: Path | None = None) -> dict[str, Any]:
+    """Return what a results file records about its origin.
+
+    Args:
+        encoder: The name of the encoder; None if there are several.
+        folder: Its folder; by default that of the embedded encoder.
+
+    Returns:
+        Command, date, machine, versions, and the encoder with a hash of its weights.
+    """
     import sentence_transformers
     import torch
     import transformers
 
-    return {
+    found: dict[str, Any] = {
         "command": typed_command(),
         "date": time.strftime("%Y-%m-%d"),
         "device": device_name(),
@@ -72,6 +81,9 @@ def provenance() -> dict[str, Any]:
         "transformers": transformers.__version__,
         "sentence_transformers": sentence_transformers.__version__,
     }
+    if encoder is None:
+        return found
+    return found | {"encoder": {"name": encoder, "weights": folder_hash(folder or mini_folder())}}
 
 
 def write(path: Path, content: dict[str, Any]) -> None:

@@ -20,10 +20,9 @@ from typing import Any
 from sentence_transformers import SentenceTransformer
 
 from experiments.jobs import FunctionJob, run_jobs
-from experiments.provenance import RESULTS, command_parser, folder_hash, provenance, write
+from experiments.provenance import RESULTS, command_parser, provenance, write
 from selfguide import evaluate, load_encoder, train
 from selfguide.data.pairs import read_pairs
-from selfguide.data.resources import mini_folder
 
 
 def main() -> None:
@@ -45,12 +44,11 @@ def main() -> None:
     values = {name: [run[name] for run in runs.values()] for name in baselines["cls"]}
     mean = {name: statistics.fmean(found) for name, found in values.items()}
     print(_line(arguments.method, mean))
-    folder = mini_folder() if arguments.encoder == "mini" else Path(arguments.encoder)
+    name, folder = Path(arguments.encoder).name, None if arguments.encoder == "mini" else Path(arguments.encoder)
     write(
-        arguments.out or RESULTS / f"stsb-{arguments.method}-{Path(arguments.encoder).name}.json",
+        arguments.out or RESULTS / f"stsb-{arguments.method}-{name}.json",
         {
-            **provenance(),
-            "encoder": {"name": Path(arguments.encoder).name, "weights": folder_hash(folder)},
+            **provenance(name, folder),
             "text": "STS-B sentences (train, dev, test), no grades, repeats dropped",
             "protocol": "Spearman x 100 of cosine, 'all' setting, text as released; checkpoint by STS-B dev",
             "method": arguments.method,

@@ -47,7 +47,7 @@ LIMITS = {"efficiency": 2000}
 def main() -> int:
     """Run the studies, and return the exit code."""
     arguments = _arguments()
-    inputs, output = launch.unpacked(arguments.inputs), Path(arguments.output).resolve()
+    inputs, output = launch.inputs_folder(arguments.inputs), Path(arguments.output).resolve()
     until = launch.deadline(arguments)
     names = arguments.names or list(STUDIES)
     alone = [name for name in names if name in ALONE]

@@ -27,11 +27,11 @@ import selfguide
 from experiments.fused.parts import GradedSets, encoded, summary, token_weights
 from experiments.fused.variants import LAYERS, Material, all_variants
 from experiments.jobs import FunctionJob, run_jobs
-from experiments.provenance import RESULTS, command_parser, device_name, folder_hash, provenance, write
+from experiments.provenance import RESULTS, command_parser, device_name, provenance, write
 from selfguide.comparison.specs import Spec, parse_specs
 from selfguide.comparison.texts import DatasetLocator, text_of_sources
 from selfguide.data import TextOptions
-from selfguide.data.resources import demo_sentences, mini_folder
+from selfguide.data.resources import demo_sentences
 from selfguide.evaluation.data import own_pairs
 from selfguide.evaluation.evaluate import load_tasks
 from selfguide.evaluation.protocol import Protocol
@@ -67,7 +67,6 @@ def main() -> None:
     rows = {label: _over_seeds(found) for label, found in runs.items() if found}
     content = {
         **provenance(),
-        "encoder": {"name": "mini", "weights": folder_hash(mini_folder())},
         "text": "STS-B sentences (train, dev, test), no grades, repeats dropped",
         "protocol": "Spearman x 100 of cosine, 'all' setting, text as released; checkpoint and choices by STS-B dev",
         "seeds": arguments.seeds,

@@ -21,11 +21,11 @@ from numpy.typing import NDArray
 from sentence_transformers import SentenceTransformer
 
 import selfguide
-from experiments.fused.parts import Bag, Part, encoded, token_weights
-from experiments.provenance import RESULTS, command_parser, folder_hash, provenance, write
+from experiments.fused.parts import Part, TextTokens, encoded, token_weights
+from experiments.provenance import RESULTS, command_parser, provenance, write
 from selfguide.calibration.frequencies import Vocabulary
 from selfguide.calibration.vocabulary_states import VocabularyStates
-from selfguide.data.resources import demo_sentences, mini_folder
+from selfguide.data.resources import demo_sentences
 from selfguide.methods.fused import USUAL_WEIGHT
 from selfguide.models.encoders import load_encoder
 
@@ -38,8 +38,8 @@ def main() -> None:
     text = demo_sentences()[:: len(demo_sentences()) // arguments.sentences][: arguments.sentences]
     with tempfile.TemporaryDirectory() as folder:
         plain, fused = Path(folder) / "plain", Path(folder) / "fused"
-        load_encoder(arguments.encoder, pooling="cls", max_length=128).save(str(plain), create_model_card=False)
-        made = selfguide.train(arguments.encoder, text, "fused", tune="none", output=fused, report=False, quiet=True)
+        load_encoder("mini", pooling="cls", max_length=128).save(str(plain), create_model_card=False)
+        made = selfguide.train("mini", text, "fused", tune="none", output=fused, report=False, quiet=True)
         encoders = {"plain": SentenceTransformer(str(plain)), "fused": SentenceTransformer(str(fused))}
     rounds = timed(encoders, text, arguments.rounds, arguments.batch)
     ratios = [one / other for one, other in zip(rounds["fused"], rounds["plain"], strict=True)]
@@ -56,7 +56,6 @@ def main() -> None:
         arguments.out,
         {
             **provenance(),
-            "encoder": {"name": arguments.encoder, "weights": folder_hash(mini_folder())},
             "protocol": f"{len(text)} embedded sentences, batch {arguments.batch}, stock encode; {_clock_name()}",
             "seconds": rounds,
             "ratio": ratio,
@@ -86,7 +85,7 @@ def _clock_name() -> str:
 def _computed_apart(encoder: SentenceTransformer, text: list[str]) -> NDArray[np.float32]:
     """Compute the same vector from two separate parts: the tuned one centred, the view a soft bag of words."""
     found, vocabulary = encoded(encoder, text, batch_size=64), Vocabulary.of_encoder(encoder)
-    bag = Bag.of(found, np.arange(len(text)), vocabulary, VocabularyStates(encoder, vocabulary))
+    bag = TextTokens.of(found, np.arange(len(text)), vocabulary, VocabularyStates(encoder, vocabulary)).bag()
     view = bag.vectors(found, token_weights(encoder, text))
     halves = [Part(part, part).whitened(exponent=0.0).scored for part in (found.cls, view)]
     return np.concatenate([np.sqrt(USUAL_WEIGHT) * halves[0], np.sqrt(1 - USUAL_WEIGHT) * halves[1]], axis=1)
@@ -103,7 +102,6 @@ def _difference(first: NDArray[np.floating], second: NDArray[np.floating]) -> fl
 
 def _arguments() -> argparse.Namespace:
     parser = command_parser(__doc__)
-    parser.add_argument("--encoder", default="mini")
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--sentences", type=int, default=512)
     parser.add_argument("--batch", type=int, default=32)

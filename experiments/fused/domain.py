@@ -22,9 +22,8 @@ from scipy import stats
 import selfguide
 from experiments.fused.parts import GradedSets, applied, mapping_inputs, summary
 from experiments.jobs import FunctionJob, run_jobs
-from experiments.provenance import RESULTS, command_parser, device_name, folder_hash, provenance, write
+from experiments.provenance import RESULTS, command_parser, device_name, provenance, write
 from selfguide.calibration.two_views import CalibratedEncoder
-from selfguide.data.resources import mini_folder
 from selfguide.evaluation.data import own_pairs
 from selfguide.methods.fused import USUAL_WEIGHT, FusedOptions
 
@@ -58,7 +57,6 @@ def main() -> None:
     failed = run_jobs(jobs, arguments.jobs)
     content = {
         **provenance(),
-        "encoder": {"name": "mini", "weights": folder_hash(mini_folder())},
         "text": "the distinct sentences of each file of pairs, no grades",
         "protocol": "Spearman x 100 of cosine and the grades as released; no dev pairs, the last step",
         "settings": METHODS,

@@ -29,7 +29,7 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from experiments.fused.parts import Floats, GradedSets, Vectors, applied
-from experiments.provenance import RESULTS, command_parser, folder_hash, provenance, write
+from experiments.provenance import RESULTS, command_parser, provenance, write
 from selfguide.calibration.frequencies import Vocabulary, count_words, english_table
 from selfguide.calibration.linear_maps import joined_map
 from selfguide.calibration.text_statistics import STATISTICS_FILE, Statistics, TextStatistics
@@ -78,8 +78,7 @@ def main() -> None:
     pairs = _pairs(sets)
     cosines = {name: sets.geometry(vectors[name]).cosines() for name in VARIANTS}
     content = {
-        **provenance(),
-        "encoder": {"name": record["config"]["encoder"], "weights": folder_hash(folder)},
+        **provenance(record["config"]["encoder"], folder),
         "options": record["config"]["options"],
         "text": record["text"].get("files", record["config"]["text"]),
         "protocol": f"Spearman x 100 of cosine; at most {arguments.pairs} pairs a subset, drawn at random",
@@ -90,7 +89,6 @@ def main() -> None:
         "frequent words": _frequent_words(folder, record["config"]["options"], sets, vectors, pairs, cosines),
     }
     write(arguments.out, content)
-    _print(content)
     _draw(content, arguments.out.with_suffix(".svg"))
 
 
@@ -272,16 +270,6 @@ def _within_sets(pairs: Pairs, inside: NDArray[np.bool_], cosines: Floats) -> fl
             scores.append(100 * score)
             weights.append(int(chosen.sum()))
     return float(np.average(scores, weights=weights)) if scores else float("nan")
-
-
-def _print(content: dict[str, Any]) -> None:
-    for table in ("by length", "by overlap", "by set"):
-        print(f"\n{table:28s} pairs  " + "  ".join(VARIANTS))
-        for name, row in content[table].items():
-            print(f"{name:28s} {row['pairs']:5d}  " + "  ".join(f"{row[key]:{len(key)}.1f}" for key in VARIANTS))
-    for measure in next(iter(content["frequent words"].values())):
-        values = "  ".join(f"{name}: {content['frequent words'][name][measure]:.2f}" for name in VARIANTS)
-        print(f"{measure}: {values}")
 
 
 def _draw(content: dict[str, Any], path: Path) -> None:

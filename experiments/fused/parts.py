@@ -76,11 +76,6 @@ class Bag:
     spread: LinearMap
     lengths: Floats
 
-    @classmethod
-    def of(cls, found: Encoded, rows: NDArray[np.int64], vocabulary: Vocabulary, general: VocabularyStates) -> Bag:
-        """Fit a bag of words on the tokens of the given sentences."""
-        return TextTokens.of(found, rows, vocabulary, general).bag()
-
     def vectors(self, found: Encoded, weights: Floats) -> Vectors:
         """Return the bag of words of every sentence, not centred."""
         return applied(

@@ -30,11 +30,11 @@ from sentence_transformers import SentenceTransformer
 
 import selfguide
 from experiments.fused.parts import Geometry, GradedSets, applied, joined, mapping_inputs, summary
-from experiments.provenance import RESULTS, command_parser, folder_hash, provenance, write
+from experiments.provenance import RESULTS, command_parser, provenance, write
 from selfguide.calibration.weight_choice import WEIGHTS
 from selfguide.comparison.texts import DatasetLocator, text_of_sources
 from selfguide.data import TextOptions
-from selfguide.data.resources import demo_sentences, mini_folder
+from selfguide.data.resources import demo_sentences
 from selfguide.evaluation.evaluate import load_tasks
 from selfguide.evaluation.protocol import Protocol
 from selfguide.methods.fused import USUAL_WEIGHT, FusedOptions
@@ -61,7 +61,6 @@ def main() -> None:
             _keep(found, f"own: {name}", row)
     content = {
         **provenance(),
-        "encoder": {"name": "mini", "weights": folder_hash(mini_folder())},
         "protocol": "Spearman x 100 of cosine on the embedded test pairs (440); difference: fused less the plain tuned [CLS]",
         "rows": found,
     }

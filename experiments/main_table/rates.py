@@ -38,7 +38,7 @@ def main() -> int:
         code = launch.compare(grid_specs(), "stsb-dev", [STOPPING], arguments, launch.deadline(arguments))
     if not (output / "cells").is_dir():
         return code
-    launch.command("compare", ["--from", str(output)], launch.unpacked(arguments.inputs), None)
+    launch.command("compare", ["--from", str(output)], launch.inputs_folder(arguments.inputs), None)
     comparison = json.loads((output / "comparison.json").read_text(encoding="utf-8"))
     found = chosen(comparison)
     write(output / "rates.json", {"date": comparison["date"], "devices": comparison["devices"], **found})

@@ -43,7 +43,7 @@ def main() -> int:
     specs = _chosen(arguments.rows)
     settings = [STOPPING, *read_settings(Path(arguments.settings)), *arguments.set]
     inputs, output, until = (
-        launch.unpacked(arguments.inputs),
+        launch.inputs_folder(arguments.inputs),
         Path(arguments.output).resolve(),
         launch.deadline(arguments),
     )

@@ -69,7 +69,7 @@ def main() -> None:
         wanted = [] if only_growth else arguments.encoders
         folders = {name: _folder(name, folder, Path(scratch)) for name, folder in wanted}
         content: dict[str, Any] = {
-            **provenance(),
+            **provenance(None),
             "rounds": arguments.rounds,
             "cpu_threads": torch.get_num_threads(),
             "encoders": {

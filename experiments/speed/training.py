@@ -18,12 +18,12 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from experiments.provenance import RESULTS, command_parser, folder_hash, peak_megabytes, provenance, write
+from experiments.provenance import RESULTS, command_parser, peak_megabytes, provenance, write
 from experiments.speed.contestants import SelfguideStep, Step, encoder_folder, plain_step, sentences, simcse_step
-from selfguide.data.resources import mini_folder
 
 PLAIN, OURS, KEPT, SIMCSE = "plain loop", "selfguide", "selfguide, views kept", "SimCSE, sentence-transformers"
 CONTESTANTS = (PLAIN, OURS, KEPT, SIMCSE)
@@ -38,7 +38,6 @@ def main() -> None:
     described, text = sentences()
     content: dict[str, Any] = {
         **provenance(),
-        "encoder": {"name": "mini", "weights": folder_hash(mini_folder())},
         "text": described,
     }
     if arguments.growth:
@@ -56,17 +55,18 @@ def _measure(encoder: str, batch: int, text: list[str], arguments: argparse.Name
     rounds = arguments.rounds if batch <= 16 else max(1, arguments.rounds - 2)
     used = text[: batch * arguments.steps * (rounds + 1)]
     with encoder_folder(encoder) as folder, tempfile.TemporaryDirectory() as work:
-        steps = _contestants(folder, used, Path(work), arguments.only)
+        steps = _contestants(folder, used, Path(work), CONTESTANTS)
         times = alternate(steps, used, batch, rounds, arguments.steps)
     medians = {name: statistics.median(values) for name, values in times.items()}
     memory = {name: _memory(name, encoder, batch) for name in medians} if arguments.memory else {}
     print(f"\n{encoder}, batch {batch}")
-    ratios = {name: medians[PLAIN] / seconds for name, seconds in medians.items()} if PLAIN in medians else {}
+    ratios = {name: medians[PLAIN] / seconds for name, seconds in medians.items()}
     for name, seconds in medians.items():
         peak = f"   peak {memory[name] / 1e6:6.0f} MB" if memory else ""
-        ratio = f"   {ratios[name]:5.2f} x the plain loop" if ratios else ""
         print(
-            f"{name:32s} {1000 * seconds:8.0f} ms a step   {batch / seconds:7.1f} sentences/s{ratio}{peak}", flush=True
+            f"{name:32s} {1000 * seconds:8.0f} ms a step   {batch / seconds:7.1f} sentences/s   "
+            f"{ratios[name]:5.2f} x the plain loop{peak}",
+            flush=True,
         )
     return {
         "encoder": encoder,
@@ -78,7 +78,7 @@ def _measure(encoder: str, batch: int, text: list[str], arguments: argparse.Name
     }
 
 
-def _contestants(folder: Path, text: list[str], work: Path, only: list[str]) -> dict[str, Step]:
+def _contestants(folder: Path, text: list[str], work: Path, only: Sequence[str]) -> dict[str, Step]:
     ours = SelfguideStep(folder, text, work) if {OURS, KEPT} & set(only) else None
     made: dict[str, Step] = {}
     for name in only:
@@ -184,7 +184,6 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--batches", type=int, nargs="+", default=[16, 64])
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--steps", type=int, default=1, help="steps a round")
-    parser.add_argument("--only", nargs="+", default=list(CONTESTANTS), choices=CONTESTANTS)
     parser.add_argument("--memory", action=argparse.BooleanOptionalAction, default=True)
     parser.add_argument("--growth", action="store_true", help="cost by batch and by depth instead")
     parser.add_argument("--short", action="store_true", help="mini, batch 16, no memory")

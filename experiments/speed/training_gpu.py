@@ -27,9 +27,8 @@ import torch
 from torch.profiler import ProfilerActivity
 
 import selfguide
-from experiments.provenance import RESULTS, command_parser, folder_hash, provenance, write
+from experiments.provenance import RESULTS, command_parser, provenance, write
 from experiments.speed.contestants import SelfguideStep, Step, encoder_folder, plain_step, sentences
-from selfguide.data.resources import mini_folder
 
 PLAIN, OURS, KEPT = "plain loop", "selfguide", "selfguide, views kept"
 
@@ -44,7 +43,6 @@ def main() -> None:
     described, text = sentences()
     content: dict[str, Any] = {
         **provenance(),
-        "encoder": {"name": "mini", "weights": folder_hash(mini_folder())},
         "text": described,
         "matrix_flops_a_second": arguments.rate,
         "settings": [],

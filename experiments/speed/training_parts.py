@@ -20,10 +20,9 @@ from unittest.mock import patch
 import torch
 from torch import Tensor
 
-from experiments.provenance import RESULTS, command_parser, folder_hash, provenance, write
+from experiments.provenance import RESULTS, command_parser, provenance, write
 from experiments.speed.contestants import SelfguideStep, Step, encoder_folder, optimiser_step, sentences
 from experiments.speed.training import alternate
-from selfguide.data.resources import mini_folder
 
 ALL = "all parts"
 
@@ -49,7 +48,6 @@ def main() -> None:
         arguments.out or RESULTS / "training-parts.json",
         {
             **provenance(),
-            "encoder": {"name": "mini", "weights": folder_hash(mini_folder())},
             "text": described,
             "batch": arguments.batch,
             "settings": rows,

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from experiments.main_table import launch, page, prepare, rates, rows
+from experiments.main_table import page, prepare, rates, rows
 from selfguide.comparison import grammar
 from selfguide.comparison.specs import parse_specs
 from selfguide.methods import registry
@@ -202,15 +202,6 @@ class TestPrepare:
             "entailment\tIt rains.\tIt is wet.",
             "neutral\tIt rains.\tIt snows.",
         ]
-
-    def test_an_archive_unpacks_to_what_was_packed(self, tmp_path: Path) -> None:
-        source = tmp_path / "files"
-        (source / "sts" / "stsb").mkdir(parents=True)
-        (source / "sts" / "stsb" / "dev.tsv").write_text("1\ta\tb\n", encoding="utf-8")
-        prepare.pack(source, tmp_path / "carried" / "inputs.tar.xz")
-        found = launch.unpacked(tmp_path / "carried")
-        assert (found / "sts" / "stsb" / "dev.tsv").read_text(encoding="utf-8") == "1\ta\tb\n"
-        assert launch.unpacked(source) == source.resolve()
 
 
 def test_of_commands_given_again_with_more_rows_the_page_shows_the_last() -> None:

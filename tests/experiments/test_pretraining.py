@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import random
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,7 +11,6 @@ import pytest
 import torch
 import transformers
 
-from experiments.pretraining.__main__ import main
 from experiments.pretraining.config import Settings, Shape
 from experiments.pretraining.convert import from_stock, read_export, stock_config, to_stock
 from experiments.pretraining.corpus import Corpus, Spans, corpus_of, load_corpus
@@ -28,30 +26,6 @@ TINY = Shape(vocab=300, layers=2, width=32, heads=2, ffn=64, positions=48)
 QUICK = Settings(
     tokens=768, short_max=16, long_max=32, warmup=5, steps=20, attention="sdpa", compile=False, log_every=5, lr=5e-3
 )
-
-
-@pytest.fixture(scope="module")
-def room(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with made-up text, its tokenizer and its prepared parts."""
-    root = tmp_path_factory.mktemp("room")
-    rng = random.Random(3)
-    subjects = ["the cat", "a dog", "Dr. Smith", "my friend", "the old king", "a small bird", "the river"]
-    verbs = ["sees", "likes", "follows", "remembers", "paints", "forgets"]
-    lines: list[str] = []
-    for _ in range(60):
-        for _ in range(rng.randint(1, 5)):
-            made = [
-                f"{rng.choice(subjects)} {rng.choice(verbs)} {rng.choice(subjects)}" for _ in range(rng.randint(1, 4))
-            ]
-            lines.append(" ".join(s[0].upper() + s[1:] + "." for s in made))
-        lines.append("")
-    (root / "text").mkdir()
-    (root / "text" / "some.txt").write_text("\n".join(lines), encoding="utf-8")
-    tokenizer, parts = str(root / "tokenizer"), str(root / "parts")
-    text = ["--text", str(root / "text")]
-    assert main(["tokenizer", *text, "--out", tokenizer, "--vocab", "300", "--positions", "48"]) == 0
-    assert main(["prepare", *text, "--tokenizer", tokenizer, "--out", parts, "--parts", "2", "--held-out", "0.2"]) == 0
-    return root
 
 
 def ragged(lengths: list[int], vocab: int, seed: int = 0) -> Packed:

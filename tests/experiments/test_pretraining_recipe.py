@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import random
 from dataclasses import replace
 from pathlib import Path
 
@@ -31,28 +30,6 @@ FLAGS = (
     "--attention sdpa --log-every 5 --device cpu --dropout 0.1 --cls-own 0.2 --cls-next 0.3 "
     "--cls-rows 64 --average 20"
 ).split()
-
-
-@pytest.fixture(scope="module")
-def room(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Made-up text with words of many pieces, its tokenizer and its prepared parts."""
-    root = tmp_path_factory.mktemp("recipe")
-    rng = random.Random(5)
-    words = ["".join(rng.choices("abcdeilmnorstu", k=rng.randint(2, 9))) for _ in range(300)]
-    lines: list[str] = []
-    for _ in range(50):
-        for _ in range(rng.randint(1, 4)):
-            made = [" ".join(rng.choices(words, k=rng.randint(3, 9))).capitalize() + "." for _ in range(3)]
-            lines.append(" ".join(made))
-        lines.append("")
-    (root / "text").mkdir()
-    (root / "text" / "some.txt").write_text("\n".join(lines), encoding="utf-8")
-    text, tokenizer = ["--text", str(root / "text")], str(root / "tokenizer")
-    main(["tokenizer", *text, "--out", tokenizer, "--vocab", "200", "--positions", "48"])
-    main(
-        ["prepare", *text, "--tokenizer", tokenizer, "--out", str(root / "parts"), "--parts", "1", "--held-out", "0.2"]
-    )
-    return root
 
 
 def small_documents(seed: int = 0) -> Corpus:
