@@ -14,7 +14,6 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from selfguide.report.figures import svg
-from selfguide.report.formatting import setting
 from selfguide.report.table import settings_table
 
 
@@ -65,7 +64,6 @@ def _environment() -> Environment:
     environment.filters |= {
         "csp_hash": _csp_hash,
         "pretty_json": lambda value: json.dumps(value, indent=2, ensure_ascii=False),
-        "setting": setting,
         "settings_table": settings_table,
         "svg": svg,
     }

@@ -126,7 +126,7 @@ def to_markdown(table: Table) -> str:
     """Write a table in Markdown, the best of each column in bold, with its notes as paragraphs below it."""
 
     def line(cells: Sequence[str]) -> str:
-        return f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |"
+        return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
 
     lines = [line([heading.title for heading in table.headings])]
     lines.append(f"| {' | '.join(['---', *['--:'] * (len(table.headings) - 1)])} |")
