@@ -16,8 +16,8 @@ from typing import Any
 
 from scipy.stats import spearmanr
 
+import selfguide
 from experiments.provenance import RESULTS, command_parser, provenance, write
-from selfguide import evaluate, load_encoder, train
 from selfguide.data.resources import demo_file, demo_sentences
 
 
@@ -26,7 +26,7 @@ def main() -> None:
     arguments = _arguments()
     rows: dict[str, dict[str, float]] = {}
     for name, encoder in _encoders(arguments.also).items():
-        found = evaluate(encoder, "demo,stsb", data=arguments.data, bootstrap=0)
+        found = selfguide.evaluate(encoder, "demo,stsb", data=arguments.data, bootstrap=0)
         rows[name] = {item.task: item.value for item in found.scores}
         print(f"{name:24s} demo {rows[name]['demo']:6.2f}   STS-B test {rows[name]['stsb']:6.2f}", flush=True)
     agreement = float(
@@ -44,16 +44,18 @@ def main() -> None:
 
 def _encoders(also: list[str]) -> dict[str, Any]:
     encoders: dict[str, Any] = {
-        name: load_encoder("mini", pooling=name) for name in ("cls", "mean", "max", "last2", "first-last")
+        name: selfguide.load_encoder("mini", pooling=name) for name in ("cls", "mean", "max", "last2", "first-last")
     }
-    encoders["mean, layer 0"] = load_encoder("mini", pooling="mean", layer=0)
-    encoders["whitening (last2)"] = train("mini", demo_sentences(), "whitening", pooling="last2", quiet=True)
+    encoders["mean, layer 0"] = selfguide.load_encoder("mini", pooling="mean", layer=0)
+    encoders["whitening (last2)"] = selfguide.train("mini", demo_sentences(), "whitening", pooling="last2", quiet=True)
     dev = demo_file("pairs-dev.tsv")
     for method in ("simcse", "sg-opt"):
-        encoders[method] = train("mini", demo_sentences(), method, dev=dev, dev_every=25, patience=4, quiet=True)
+        encoders[method] = selfguide.train(
+            "mini", demo_sentences(), method, dev=dev, dev_every=25, patience=4, quiet=True
+        )
     for item in also:
         name, _, folder = item.partition("=")
-        encoders[name] = load_encoder(folder)
+        encoders[name] = selfguide.load_encoder(folder)
     return encoders
 
 

@@ -17,11 +17,9 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from sentence_transformers import SentenceTransformer
-
+import selfguide
 from experiments.jobs import FunctionJob, run_jobs
 from experiments.provenance import RESULTS, command_parser, provenance, write
-from selfguide import evaluate, load_encoder, train
 from selfguide.data.pairs import read_pairs
 
 
@@ -30,7 +28,7 @@ def main() -> None:
     arguments = _arguments()
     baselines = {}
     for pooling in ("cls", "mean"):
-        baselines[pooling] = score(load_encoder(arguments.encoder, pooling=pooling), arguments.data)
+        baselines[pooling] = score(selfguide.load_encoder(arguments.encoder, pooling=pooling), arguments.data)
         print(_line(pooling, baselines[pooling]), flush=True)
     settings = {name: getattr(arguments, name) for name in ("encoder", "method", "options", "data")}
     with tempfile.TemporaryDirectory() as work:
@@ -62,9 +60,9 @@ def main() -> None:
     )
 
 
-def score(encoder: SentenceTransformer, data: str) -> dict[str, float]:
+def score(encoder: Any, data: str) -> dict[str, float]:
     """Return Spearman × 100 on each of the seven sets, and their average."""
-    found = evaluate(encoder, "sts", data=data, bootstrap=0, batch_size=256)
+    found = selfguide.evaluate(encoder, "sts", data=data, bootstrap=0, batch_size=256)
     scores = {item.task: item.value for item in found.scores}
     return scores | {"average": statistics.fmean(scores.values())}
 
@@ -93,7 +91,9 @@ def one_seed(encoder: str, method: str, options: list[str], data: str, seed: int
     given: dict[str, Any] = {name: _number(value) for name, value in (item.split("=", 1) for item in options)}
     with tempfile.TemporaryDirectory() as work:
         run = Path(work) / "run"
-        tuned = train(encoder, text, method, output=run, dev=folder / "dev.tsv", seed=seed, quiet=True, **given)
+        tuned = selfguide.train(
+            encoder, text, method, output=run, dev=folder / "dev.tsv", seed=seed, quiet=True, **given
+        )
         record = json.loads((run / "run.json").read_text(encoding="utf-8"))
     details = {name: record[name] for name in ("steps", "checkpoint", "seconds")}
     return {**score(tuned, data), "dev": 100 * record["scores"]["after"], **details}
