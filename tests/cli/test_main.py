@@ -84,13 +84,13 @@ def test_methods_are_listed(command: Command) -> None:
     code, out, err = command("methods")
     assert (code, err) == (0, "")
     listed = [line.split()[0] for line in out.splitlines() if line[:1].islower()]
-    assert sorted(listed) == sorted(entry.name for entry in registry.METHODS)
+    assert sorted(listed) == sorted(entry.name for entry in registry.builtin_methods())
     last = out.rindex("labelled pairs\n")
-    for entry in registry.METHODS:
+    for entry in registry.builtin_methods():
         assert (out.index(f"\n{entry.name} ") > last) == entry.needs_labels
 
 
-@pytest.mark.parametrize("name", [entry.name for entry in registry.METHODS])
+@pytest.mark.parametrize("name", [entry.name for entry in registry.builtin_methods()])
 def test_a_method_is_explained_with_its_defaults(command: Command, name: str) -> None:
     code, out, err = command("methods", name)
     assert (code, err) == (0, "")
