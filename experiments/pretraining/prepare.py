@@ -110,7 +110,7 @@ def prepare(
         raise ValueError("The vocabulary does not fit into 16 bits.")
     out.mkdir(parents=True, exist_ok=True)
     written = [_Part(out, f"part-{i}") for i in range(parts)]
-    apart = _Part(out, HELD_OUT)
+    held_out_part = _Part(out, HELD_OUT)
     for group in _batches(text, 8_000_000):
         flat = [s for document in group for paragraph in document for s in paragraph]
         encoded = iter(tokenizer.encode_batch_fast(flat, add_special_tokens=False))
@@ -121,19 +121,19 @@ def prepare(
             if not len(tokens):
                 continue
             whole = [" ".join(paragraph) for paragraph in document]
-            target = apart if fingerprint(whole) < held_out else min(written, key=lambda part: part.tokens)
+            target = held_out_part if fingerprint(whole) < held_out else min(written, key=lambda part: part.tokens)
             target.add(tokens, marks)
-    if not apart.documents:  # a hash decides, which may choose none of few documents
+    if not held_out_part.documents:  # a hash decides, which may choose none of few documents
         raise ValueError("No document was held out: raise --held-out or give more text.")
-    for part in [*written, apart]:
+    for part in [*written, held_out_part]:
         part.close()
-    names = [part.name + end for part in [*written, apart] for end in (TOKENS, SENTENCES)]
+    names = [part.name + end for part in [*written, held_out_part] for end in (TOKENS, SENTENCES)]
     if pack:
         with ThreadPoolExecutor(max_workers=min(2, os.cpu_count() or 1)) as pool:
             list(pool.map(lambda name: pack_file(out / name), names))
     summary: dict[str, Any] = {
         p.name: {"tokens": p.tokens, "sentences": p.sentences, "documents": p.documents, "bytes": _size(out, p.name)}
-        for p in [*written, apart]
+        for p in [*written, held_out_part]
     }
     (out / "parts.json").write_text(json.dumps(summary, indent=1) + "\n", encoding="utf-8")
     return summary

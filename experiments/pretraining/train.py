@@ -156,9 +156,9 @@ class Run:
         # A resumed run must not draw the batches that it has seen, so the seed depends on the step.
         seed = settings.seed * 1_000_003 + self.step
         self.batcher = Batcher(corpus, settings, vocab=shape.vocab, positions=shape.positions, seed=seed)
-        apart = load_corpus(data, device, held_out=True)
+        held_out = load_corpus(data, device, held_out=True)
         sizes = [n for n in (128, 32) if n <= shape.positions]
-        self.apart = {n: held_out_batches(apart, n, vocab=shape.vocab, limit=260_000) for n in sizes}
+        self.held_out = {n: held_out_batches(held_out, n, vocab=shape.vocab, limit=260_000) for n in sizes}
         make_ready(self.model, self.batcher.draw(), settings.compile)
         batcher = self.batcher
         self._record({
@@ -166,7 +166,7 @@ class Run:
             "date": time.strftime("%Y-%m-%d"),
             "torch": torch.__version__, "attention": self.model.attention, "corpus_tokens": corpus.tokens.shape[0],
             "sentences": corpus.starts.shape[0] - 1, "short_sequences": batcher.shorts, "masked": batcher.masked,
-            "held_out_sequences": {n: sum(int(b.packed.sequence[-1]) + 1 for b in v) for n, v in self.apart.items()},
+            "held_out_sequences": {n: sum(int(b.packed.sequence[-1]) + 1 for b in v) for n, v in self.held_out.items()},
         })  # fmt: skip
 
     def _record(self, row: dict[str, Any]) -> None:
@@ -204,7 +204,7 @@ class Run:
 
     def evaluate(self, **note: str) -> dict[str, float]:
         """Record and return the held-out losses."""
-        values = {f"loss_{n}": round(held_out_loss(self.model, b), 4) for n, b in self.apart.items() if b}
+        values = {f"loss_{n}": round(held_out_loss(self.model, b), 4) for n, b in self.held_out.items() if b}
         self._record({"kind": "held-out", **note, **values})
         return values
 
