@@ -24,7 +24,7 @@ def main(words: Sequence[str] | None = None) -> None:
     parser.add_argument("--encoder", default="sentence-transformers/all-MiniLM-L6-v2")
     parser.add_argument("--pooling", default="mean", help="the pooling that the encoder was trained with")
     parser.add_argument("--learning-rate", type=float, default=5e-6)
-    parser.add_argument("--max-length", type=int, default=128)
+    parser.add_argument("--max-length", type=int, default=0, help="tokens that training sees; 0 follows the text")
     parser.add_argument("--max-steps", type=int, default=0)
     given = parser.parse_args(words)
 

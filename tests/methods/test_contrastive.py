@@ -66,13 +66,13 @@ def test_a_resumed_run_ends_where_the_uninterrupted_one_does(bert: Path, tmp_pat
 
 def test_published_settings_are_the_defaults() -> None:
     published = {
-        "simcse": (64, 3e-5, 32, 1.0),
-        "consert": (96, 5e-7, 64, 10.0),
-        "mirror": (200, 2e-5, 50, 1.0),
+        "simcse": (64, 3e-5, 0.999, 1.0),
+        "consert": (96, 5e-7, 0.999, 10.0),
+        "mirror": (200, 2e-5, 0.999, 1.0),
     }
     for name, values in published.items():
         defaults = registry.method_class(name).defaults
-        assert (defaults.batch_size, defaults.learning_rate, defaults.max_length, defaults.epochs) == values
+        assert (defaults.batch_size, defaults.learning_rate, defaults.beta2, defaults.epochs) == values
     assert registry.make("simcse").options.temperature == 0.05
     assert registry.make("consert").options.temperature == 0.1
     assert registry.make("mirror").options.temperature == 0.04

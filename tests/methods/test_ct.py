@@ -35,7 +35,8 @@ def test_the_rate_of_rmsprop_falls_in_five_steps(bert: Path, tmp_path: Path) -> 
     method: Any = registry.make("ct")
     method.context = FitContext([], TrainingSettings(learning_rate=1e-5), tmp_path, Reporter(quiet=True))  # type: ignore[arg-type]
     loss = ContrastiveTensionLoss(_model(bert))
-    optimiser, schedule = method.optimiser(loss, 3000)
+    optimiser = method.optimiser(loss)
+    schedule = method.scheduler(optimiser, 3000)
     assert isinstance(optimiser, torch.optim.RMSprop)
     trained = {id(parameter) for group in optimiser.param_groups for parameter in group["params"]}
     assert trained == {id(parameter) for parameter in loss.parameters() if parameter.requires_grad}
@@ -70,9 +71,9 @@ def test_a_resumed_run_ends_where_the_uninterrupted_one_does(bert: Path, tmp_pat
 
 
 def test_published_settings_are_the_defaults() -> None:
-    for name, values in {"ct": (16, 1e-5, 75, 0.0), "ct-in-batch": (128, 5e-5, 75, 1.0)}.items():
+    for name, values in {"ct": (16, 1e-5, 0.0), "ct-in-batch": (128, 5e-5, 1.0)}.items():
         defaults = registry.method_class(name).defaults
-        assert (defaults.batch_size, defaults.learning_rate, defaults.max_length, defaults.gradient_clip) == values
+        assert (defaults.batch_size, defaults.learning_rate, defaults.gradient_clip) == values
     assert registry.make("ct").options.negatives == 7
     assert registry.make("ct-in-batch").options.scale == 20.0
 

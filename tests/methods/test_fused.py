@@ -241,16 +241,18 @@ def test_texts_that_cannot_be_fused_are_refused_in_words(bert: Path) -> None:
 def test_tuning_moves_cls_and_leaves_layer_0(bert: Path, tmp_path: Path, dev_file: Path) -> None:
     output = tmp_path / "out"
     options = {"tune": "simcse", "max_steps": 3, "batch_size": 8, "learning_rate": 1e-3, "dev_every": 2}
-    encoder = _fused(bert, output=output, dev=dev_file, frequencies="both", **options)
     start = load_encoder(bert, device="cpu")
+    # Without dev pairs the last weights are kept; with them, on so tiny an encoder, those of the start may be the best.
+    encoder = _fused(bert, frequencies="both", **options)
     for before, after in zip(layer_zero_parameters(start), layer_zero_parameters(encoder), strict=True):
         assert torch.equal(before, after)
     last = [dict(backbone(model).named_parameters()) for model in (start, encoder)]
     assert not torch.equal(*(weights["encoder.layer.2.output.dense.weight"] for weights in last))
+    _fused(bert, output=output, dev=dev_file, frequencies="both", **options)
     record = json.loads((output / "run.json").read_text())
     assert record["steps"] == 3
     assert record["config"]["options"]["tune"] == "simcse"
-    assert len(record["dev_curve"]) == 2
+    assert [step for step, _ in record["dev_curve"]] == [0, 2, 3]
     assert record["checkpoint"].startswith("step ")
     # The score is that of the vector that was handed out, not of [CLS] alone.
     from selfguide.runs.run import _dev_pairs, _evaluator

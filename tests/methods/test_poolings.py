@@ -99,8 +99,8 @@ def test_poolings_refuse_what_they_have_not(bert: Path) -> None:
         selfguide.train(bert, toy_sentences(4), "mean", layer=9, quiet=True)
 
 
-def test_a_pooling_cuts_at_the_length_that_was_asked_for(bert: Path) -> None:
-    short = selfguide.train(bert, toy_sentences(4), "mean", max_length=4, quiet=True)
+def test_a_pooling_keeps_the_length_limit_of_the_encoder(bert: Path) -> None:
+    short = selfguide.train(load_encoder(bert, max_length=4), toy_sentences(4), "mean", quiet=True)
     assert short.max_seq_length == 4
     # Four tokens are [CLS], two words and [SEP].
     np.testing.assert_allclose(short.encode("the old man paints"), short.encode("the old"), atol=1e-6)

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from selfguide.errors import UsageError
 from selfguide.options import CheckedOptions
 from selfguide.training.settings import TrainingSettings
-from selfguide.training.trainer import FitContext, Optimisers, TrainingOutcome, fine_tune
+from selfguide.training.trainer import FitContext, Optimiser, Scheduler, TrainingOutcome, fine_tune
 
 if TYPE_CHECKING:
     from datasets import Dataset
@@ -167,15 +167,26 @@ class TuningMethod(Method):
         """Return the encoder as it is saved and scored on dev pairs; it may share its weights with the student."""
         return student
 
-    def optimiser(self, loss: nn.Module, steps: int) -> Optimisers:
-        """Make an optimiser and a schedule; without this hook they are AdamW and a linear warm-up and decay.
+    def optimiser(self, loss: nn.Module) -> Optimiser:
+        """Make the optimiser; a method without this hook trains with AdamW.
 
         Args:
             loss: The loss, whose parameters include the student's.
+
+        Returns:
+            The optimiser over what is to be trained.
+        """
+        raise NotImplementedError
+
+    def scheduler(self, optimiser: Optimiser, steps: int) -> Scheduler:
+        """Make the learning-rate scheduler; a method without this hook has a linear warm-up and decay.
+
+        Args:
+            optimiser: The optimiser.
             steps: Training steps of the run.
 
         Returns:
-            The optimiser and its learning-rate scheduler.
+            The scheduler, which is stepped after every training step.
         """
         raise NotImplementedError
 
@@ -183,14 +194,18 @@ class TuningMethod(Method):
         """See :meth:`Method.fit`."""
         self.context = context
         context = replace(context, text=self.dataset(context.text))
-        own = type(self).optimiser is not TuningMethod.optimiser
+        own = {hook for hook in ("deployable", "optimiser", "scheduler") if self._overrides(hook)}
         return fine_tune(
             self.student(encoder),
             self.loss,
             context,
-            deployable=self.deployable if type(self).deployable is not TuningMethod.deployable else None,
-            make_optimiser=self.optimiser if own else None,
+            deployable=self.deployable if "deployable" in own else None,
+            make_optimiser=self.optimiser if "optimiser" in own else None,
+            make_scheduler=self.scheduler if "scheduler" in own else None,
         )
+
+    def _overrides(self, hook: str) -> bool:
+        return getattr(type(self), hook) is not getattr(TuningMethod, hook)
 
 
 class CalibratedMethod(Method):

@@ -57,7 +57,7 @@ class BackTranslation(TuningMethod):
     reference = "Fang and Xie, 2020; Kim, Yoo and Lee, ACL 2021"
     Options = BackTranslationOptions
     options: BackTranslationOptions
-    defaults = TrainingSettings(batch_size=32, learning_rate=4e-5, max_length=64, weight_decay=1e-5)
+    defaults = TrainingSettings(batch_size=32, learning_rate=4e-5, weight_decay=1e-5)
     citation = CITATION
     _pairs = 0
 

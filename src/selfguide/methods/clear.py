@@ -71,7 +71,7 @@ class Clear(TuningMethod):
     reference = "Wu et al., 2020"
     Options = ClearOptions
     options: ClearOptions
-    defaults = TrainingSettings(batch_size=64, learning_rate=3e-5, max_length=64)
+    defaults = TrainingSettings(batch_size=64, learning_rate=3e-5)
     citation = CITATION
 
     def student(self, encoder: SentenceTransformer) -> SentenceTransformer:

@@ -29,7 +29,7 @@ class Consert(TuningMethod):
     reference = "Yan et al., ACL 2021"
     Options = ConSERTOptions
     options: ConSERTOptions
-    defaults = TrainingSettings(batch_size=96, learning_rate=5e-7, max_length=64, epochs=10.0)
+    defaults = TrainingSettings(batch_size=96, learning_rate=5e-7, epochs=10.0)
     citation = CITATION
 
     def student(self, encoder: SentenceTransformer) -> SentenceTransformer:

@@ -114,7 +114,7 @@ class ConsertJoint(TuningMethod):
     needs_labels = True
     Options = JointOptions
     options: JointOptions
-    defaults = TrainingSettings(batch_size=96, learning_rate=2e-5, max_length=64, epochs=1.0)
+    defaults = TrainingSettings(batch_size=96, learning_rate=2e-5, epochs=1.0)
     citation = CITATION
 
     def check(self) -> None:
@@ -147,7 +147,7 @@ class ConsertSupUnsup(TuningMethod):
     needs_labels = True
     Options = SupUnsupOptions
     options: SupUnsupOptions
-    defaults = TrainingSettings(batch_size=96, learning_rate=5e-7, max_length=64, epochs=10.0)
+    defaults = TrainingSettings(batch_size=96, learning_rate=5e-7, epochs=10.0)
     citation = CITATION
 
     def check(self) -> None:

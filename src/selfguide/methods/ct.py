@@ -28,7 +28,7 @@ from selfguide.methods.base import TuningMethod
 from selfguide.models.encoders import POOLINGS, with_pooling
 from selfguide.options import AtLeast, CheckedOptions, OneOf
 from selfguide.training.settings import TrainingSettings
-from selfguide.training.trainer import Optimisers
+from selfguide.training.trainer import Optimiser, Scheduler
 
 if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
@@ -73,7 +73,7 @@ class ContrastiveTension(TuningMethod):
     reference = "Carlsson et al., ICLR 2021"
     Options = TensionOptions
     options: TensionOptions
-    defaults = TrainingSettings(batch_size=16, learning_rate=1e-5, max_length=75, gradient_clip=0.0, warmup=0.0)
+    defaults = TrainingSettings(batch_size=16, learning_rate=1e-5, gradient_clip=0.0, warmup=0.0)
     citation = CITATION
 
     def student(self, encoder: SentenceTransformer) -> SentenceTransformer:
@@ -84,15 +84,18 @@ class ContrastiveTension(TuningMethod):
         """See :meth:`TuningMethod.loss`."""
         return ContrastiveTensionLoss(student, **self.options.without("rate_step", "pooling"))
 
-    def optimiser(self, loss: nn.Module, steps: int) -> Optimisers:
-        """See :meth:`TuningMethod.optimiser`: RMSprop with the constants of the authors' framework, and a step schedule."""
-        settings, length = self.context.settings, self.options.rate_step
+    def optimiser(self, loss: nn.Module) -> Optimiser:
+        """See :meth:`TuningMethod.optimiser`: RMSprop with the constants of the authors' framework."""
+        settings = self.context.settings
         moving = [parameter for parameter in loss.parameters() if parameter.requires_grad]
-        rmsprop = torch.optim.RMSprop(
+        return torch.optim.RMSprop(
             moving, lr=settings.learning_rate, alpha=0.9, eps=1e-7, weight_decay=settings.weight_decay
         )
-        schedule = torch.optim.lr_scheduler.LambdaLR(rmsprop, lambda step: max(_LOWEST, 1 - _FALL * (step // length)))
-        return rmsprop, schedule
+
+    def scheduler(self, optimiser: Optimiser, steps: int) -> Scheduler:
+        """See :meth:`TuningMethod.scheduler`: the rate falls in steps of ``rate_step``, down to a fifth."""
+        length = self.options.rate_step
+        return torch.optim.lr_scheduler.LambdaLR(optimiser, lambda step: max(_LOWEST, 1 - _FALL * (step // length)))
 
 
 class ContrastiveTensionInBatch(TuningMethod):
@@ -103,7 +106,7 @@ class ContrastiveTensionInBatch(TuningMethod):
     reference = "Carlsson et al., ICLR 2021; sentence-transformers"
     Options = InBatchOptions
     options: InBatchOptions
-    defaults = TrainingSettings(batch_size=128, learning_rate=5e-5, max_length=75, weight_decay=0.01)
+    defaults = TrainingSettings(batch_size=128, learning_rate=5e-5, weight_decay=0.01)
     citation = CITATION
 
     def student(self, encoder: SentenceTransformer) -> SentenceTransformer:

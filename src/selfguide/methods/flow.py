@@ -50,7 +50,7 @@ from transformers import set_seed
 
 from selfguide.errors import SelfguideError
 from selfguide.methods.base import Method
-from selfguide.models.encoders import POOLINGS, load_encoder, with_pooling
+from selfguide.models.encoders import POOLINGS, with_pooling
 from selfguide.models.modules.flow import MIXINGS, Flow
 from selfguide.options import AtLeast, CheckedOptions, OneOf
 from selfguide.training.settings import TrainingSettings
@@ -109,7 +109,7 @@ class FlowMethod(Method):
         """See :meth:`Method.fit`."""
         options, started = self.options, time.monotonic()
         pooled = encoder if options.pooling == KEEP else with_pooling(encoder, options.pooling)
-        load_encoder(pooled, max_length=context.settings.max_length).eval()
+        pooled.eval()
         set_seed(context.settings.seed)
         width = int(pooled.get_embedding_dimension() or 0)
         flow = Flow(width, options.levels, options.depth, options.width, options.mixing).to(pooled.device)

@@ -49,7 +49,6 @@ from selfguide.errors import UsageError
 from selfguide.losses.dropout_contrast import CITATION
 from selfguide.methods import registry
 from selfguide.methods.base import CalibratedMethod, Method, option_types
-from selfguide.models.encoders import load_encoder
 from selfguide.options import Above, AtLeast, Between, CheckedOptions, OneOf, parse_value
 from selfguide.training.settings import TrainingSettings
 from selfguide.training.trainer import FitContext, TrainingOutcome
@@ -155,16 +154,14 @@ class Fused(CalibratedMethod):
     cost = "one forward pass and a small matrix product"
     Options = FusedOptions
     options: FusedOptions
-    defaults = TrainingSettings(batch_size=64, learning_rate=3e-5, max_length=128)
+    defaults = TrainingSettings(batch_size=64, learning_rate=3e-5)
     citation = CITATION
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
         self.tuner = _tuner(self.options)
         if self.tuner is not None and self.options.tune not in _RECIPES:
-            # Another method trains with its own settings, except for the length: both views must see the same tokens.
-            own = replace(self.tuner.defaults, max_length=self.defaults.max_length)
-            vars(self).update(defaults=own, few_steps=self.tuner.few_steps)
+            vars(self).update(defaults=self.tuner.defaults, few_steps=self.tuner.few_steps)
 
     def check(self) -> None:
         """See :meth:`Method.check`."""
@@ -266,7 +263,7 @@ class Fused(CalibratedMethod):
     def _tuned(self, encoder: SentenceTransformer, context: FitContext) -> TrainingOutcome:
         """Return the fine-tuned encoder, or the input encoder when tuning is off."""
         if self.tuner is None:
-            return TrainingOutcome(load_encoder(encoder, max_length=context.settings.max_length).eval())
+            return TrainingOutcome(encoder.eval())
         return self.tuner.fit(encoder, context)
 
 

@@ -49,7 +49,7 @@ class Mirror(TuningMethod):
     reference = "Liu et al., EMNLP 2021"
     Options = MirrorOptions
     options: MirrorOptions
-    defaults = TrainingSettings(batch_size=200, learning_rate=2e-5, max_length=50, weight_decay=0.01)
+    defaults = TrainingSettings(batch_size=200, learning_rate=2e-5, weight_decay=0.01)
     citation = CITATION
 
     def student(self, encoder: SentenceTransformer) -> SentenceTransformer:

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
 from selfguide.methods.base import Method
-from selfguide.models.encoders import POOLINGS, load_encoder, with_pooling
+from selfguide.models.encoders import POOLINGS, with_pooling
 from selfguide.options import CheckedOptions, OneOf
 from selfguide.training.trainer import FitContext, TrainingOutcome
 
@@ -51,7 +51,7 @@ class PlainPooling(Method):
         """See :meth:`Method.fit`."""
         layer = None if self.options.layer == -1 else self.options.layer
         pooled = with_pooling(encoder, self.options.pooling, layer)
-        return TrainingOutcome(load_encoder(pooled, max_length=context.settings.max_length).eval())
+        return TrainingOutcome(pooled.eval())
 
 
 class Cls(PlainPooling):

@@ -46,7 +46,7 @@ class SbertNli(TuningMethod):
     needs_labels = True
     Options = SbertNliOptions
     options: SbertNliOptions
-    defaults = TrainingSettings(batch_size=16, learning_rate=2e-5, warmup=0.1, epochs=1.0, max_length=128)
+    defaults = TrainingSettings(batch_size=16, learning_rate=2e-5, warmup=0.1, epochs=1.0)
     citation = CITATION
 
     def check(self) -> None:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from selfguide.losses.self_guided import CITATION, SelfGuidedLoss, SelfGuidedOptions
 from selfguide.methods.base import TuningMethod
 from selfguide.models.encoders import with_pooling
+from selfguide.training.settings import TrainingSettings
 
 if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
@@ -29,6 +30,7 @@ class SelfGuided(TuningMethod):
     citation = CITATION
     # The projection head starts at random: the embeddings get worse for about the first hundred steps.
     few_steps = 150
+    defaults = TrainingSettings(beta2=0.9)  # the authors' betas are (0.9, 0.9)
 
     def student(self, encoder: SentenceTransformer) -> SentenceTransformer:
         """See :meth:`TuningMethod.student`."""

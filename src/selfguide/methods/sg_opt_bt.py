@@ -18,6 +18,7 @@ from selfguide.losses.self_guided import CITATION, SelfGuidedOptions
 from selfguide.losses.self_guided_translation import SelfGuidedTranslationLoss
 from selfguide.methods.base import TuningMethod
 from selfguide.models.encoders import with_pooling
+from selfguide.training.settings import TrainingSettings
 from selfguide.training.translated_text import translated_dataset
 
 if TYPE_CHECKING:
@@ -51,6 +52,7 @@ class SelfGuidedTranslation(TuningMethod):
     Options = SelfGuidedTranslationOptions
     options: SelfGuidedTranslationOptions
     citation = CITATION
+    defaults = TrainingSettings(beta2=0.9)
     few_steps = 150  # for the same reason as SG-OPT alone: the head starts at random
 
     def check(self) -> None:

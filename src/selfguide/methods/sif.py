@@ -29,7 +29,7 @@ from selfguide.calibration.linear_maps import removal_map, whitening_map
 from selfguide.calibration.moments import check_shrinkage, fit_moments
 from selfguide.errors import UsageError
 from selfguide.methods.base import Method
-from selfguide.models.encoders import load_encoder, with_pooling
+from selfguide.models.encoders import with_pooling
 from selfguide.options import Above, AtLeast, CheckedOptions, OneOf
 from selfguide.training.trainer import FitContext, TrainingOutcome
 
@@ -90,7 +90,7 @@ class Sif(Method):
         weights = sif_weights(vocabulary, context.text, options.frequencies, options.a, context.reporter)
         modules: list[nn.Module] = [*layers, word_weights(vocabulary, weights).requires_grad_(False), pooling]
         weighted = SentenceTransformer(modules=modules, device=str(encoder.device))
-        load_encoder(weighted, max_length=settings.max_length).eval()
+        weighted.eval()
         if not (options.whiten or options.remove):
             return TrainingOutcome(weighted, seconds=time.monotonic() - started)
         moments, shrinkage = fit_moments(

@@ -53,7 +53,7 @@ class SimCSE(TuningMethod):
     reference = "Gao, Yao and Chen, EMNLP 2021"
     Options = SimCSEOptions
     options: SimCSEOptions
-    defaults = TrainingSettings(batch_size=64, learning_rate=3e-5, max_length=32)
+    defaults = TrainingSettings(batch_size=64, learning_rate=3e-5)
     citation = CITATION
 
     def student(self, encoder: SentenceTransformer) -> SentenceTransformer:

@@ -12,14 +12,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
 import torch
-from torch import nn
 
 from selfguide.losses.denoising import CITATION, DELETE_RATE, DenoisingLoss
 from selfguide.methods.base import TuningMethod
 from selfguide.models.encoders import POOLINGS, with_pooling
 from selfguide.options import CheckedOptions, OneOf
 from selfguide.training.settings import TrainingSettings
-from selfguide.training.trainer import Optimisers
+from selfguide.training.trainer import Optimiser, Scheduler
 
 if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
@@ -54,10 +53,7 @@ class Tsdae(TuningMethod):
         """See :meth:`TuningMethod.loss`."""
         return DenoisingLoss(student, self.options.delete_rate)
 
-    def optimiser(self, loss: nn.Module, steps: int) -> Optimisers:
-        """See :meth:`TuningMethod.optimiser`: AdamW with a constant learning rate, after the warm-up if there is one."""
-        settings = self.context.settings
-        climb = max(1, round(settings.warmup * steps))
-        moving = [parameter for parameter in loss.parameters() if parameter.requires_grad]
-        adam = torch.optim.AdamW(moving, lr=settings.learning_rate, weight_decay=settings.weight_decay)
-        return adam, torch.optim.lr_scheduler.LambdaLR(adam, lambda step: min(1.0, (step + 1) / climb))
+    def scheduler(self, optimiser: Optimiser, steps: int) -> Scheduler:
+        """See :meth:`TuningMethod.scheduler`: a constant learning rate, after the warm-up if there is one."""
+        climb = max(1, round(self.context.settings.warmup * steps))
+        return torch.optim.lr_scheduler.LambdaLR(optimiser, lambda step: min(1.0, (step + 1) / climb))

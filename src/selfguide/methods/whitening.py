@@ -30,7 +30,7 @@ from selfguide.calibration.moments import check_shrinkage, fit_moments
 from selfguide.calibration.text_statistics import TextStatistics, measure, warn_if_few
 from selfguide.errors import UsageError
 from selfguide.methods.base import CalibratedMethod
-from selfguide.models.encoders import POOLINGS, load_encoder, with_pooling
+from selfguide.models.encoders import POOLINGS, with_pooling
 from selfguide.options import AtLeast, Between, CheckedOptions, OneOf
 from selfguide.training.trainer import FitContext, TrainingOutcome
 
@@ -91,7 +91,7 @@ class Whitening(CalibratedMethod):
         """See :meth:`Method.fit`."""
         options, settings = self.options, context.settings
         started = time.monotonic()
-        pooled = load_encoder(self._pooled(encoder), max_length=settings.max_length).eval()
+        pooled = self._pooled(encoder).eval()
         moments, shrinkage = fit_moments(
             pooled, context.text, options.shrinkage, max(64, settings.batch_size), context.reporter
         )

@@ -32,7 +32,7 @@ from torch import nn
 
 from selfguide.errors import UsageError
 from selfguide.methods.base import Method
-from selfguide.models.encoders import depth, load_encoder, transformer_of
+from selfguide.models.encoders import depth, transformer_of
 from selfguide.models.modules.wk_pooling import WKPooling
 from selfguide.options import AtLeast, CheckedOptions
 from selfguide.training.trainer import FitContext, TrainingOutcome
@@ -88,7 +88,7 @@ class WK(Method):
         modules: list[nn.Module] = [transformer, pooling]
         pooled = SentenceTransformer(modules=modules, device=str(encoder.device))
         pooled.max_seq_length = encoder.max_seq_length
-        return TrainingOutcome(load_encoder(pooled, max_length=context.settings.max_length).eval())
+        return TrainingOutcome(pooled.eval())
 
 
 def _ends_in_a_special_token(encoder: SentenceTransformer) -> bool:

@@ -70,7 +70,7 @@ def load_encoder(
     if pooling is not None or layer is not None:
         encoder = with_pooling(encoder, pooling or "mean", layer)
     if max_length is not None:
-        encoder.max_seq_length = _allowed_length(encoder, max_length)
+        encoder.max_seq_length = allowed_length(encoder, max_length)
     return encoder
 
 
@@ -267,7 +267,19 @@ def _load_failure(name: str, local: bool, error: Exception) -> str:
     )
 
 
-def _allowed_length(encoder: SentenceTransformer, wanted: int) -> int:
+def allowed_length(encoder: SentenceTransformer, wanted: int) -> int:
+    """Return the length asked for, or the most that the encoder's positions allow.
+
+    Args:
+        encoder: The encoder.
+        wanted: Tokens, special tokens included.
+
+    Returns:
+        Tokens.
+
+    Raises:
+        UsageError: Fewer than three tokens are asked for.
+    """
     if wanted < 3:
         raise UsageError(f"max_length must be at least 3 tokens ([CLS], one word piece, [SEP]), got {wanted}.")
     if not isinstance(encoder[0], Transformer):  # word vectors have no position limit

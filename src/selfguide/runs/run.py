@@ -223,6 +223,7 @@ def _fill(record: RunRecord, outcome: TrainingOutcome, reporter: Reporter) -> No
     else:
         record.checkpoint = "the last one: there were no dev pairs to choose by"
     record.chosen = outcome.chosen
+    record.optimiser, record.length = outcome.optimiser, outcome.length
     record.checkpoint += "".join(f"; {name} {value:g} by the dev pairs" for name, value in outcome.chosen.items())
     record.warnings = list(reporter.warnings)
     record.versions = versions()

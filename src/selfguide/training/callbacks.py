@@ -92,6 +92,8 @@ class ProgressAndCheckpoints(TrainerCallback):
         self.settings = settings
         self.seconds = 0.0
         self.sentences = 0
+        self.rates: dict[int, float] = {}
+        """Learning rate of the first, every hundredth and the last step."""
         self._advance: Callable[[int, str], None] | None = None
         self._stack = contextlib.ExitStack()
         self._started = self._saved = time.monotonic()
@@ -120,6 +122,14 @@ class ProgressAndCheckpoints(TrainerCallback):
     def on_evaluate(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
         """Remember the dev score for the bar."""
         self._dev = dev_history(state)[-1][1] if dev_history(state) else None
+
+    def on_pre_optimizer_step(
+        self, args: Any, state: TrainerState, control: TrainerControl, optimizer: Any = None, **kwargs: Any
+    ) -> None:
+        """Record the learning rate that the step is about to use."""
+        step = state.global_step + 1
+        if step == 1 or step % 100 == 0 or step == state.max_steps:
+            self.rates[step] = float(optimizer.param_groups[0]["lr"])
 
     def on_step_end(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
         """Advance the bar, and ask for a checkpoint if one is due."""

@@ -75,6 +75,10 @@ class RunRecord:
     checkpoint: str = ""
     chosen: dict[str, float] = field(default_factory=dict)
     """Options selected on the dev pairs."""
+    optimiser: dict[str, Any] = field(default_factory=dict)
+    """The optimiser that the trainer had, its settings and the learning rate of some steps."""
+    length: dict[str, float] = field(default_factory=dict)
+    """Tokens that training saw of a sentence, the encoder's own limit, the share of sentences truncated in training."""
     steps: int = 0
     final_loss: float | None = None
     seconds: dict[str, float] = field(default_factory=dict)

@@ -28,12 +28,15 @@ class TrainingSettings(CheckedOptions):
     """Peak learning rate, reached after the warm-up."""
     warmup: Annotated[float, Between(0, 1, open_high=True)] = 0.1
     """Fraction of the steps over which the learning rate rises; it decays linearly afterwards."""
+    beta2: Annotated[float, Between(0, 1, open_high=True)] = 0.999
+    """AdamW's decay rate of the second moment."""
     weight_decay: Annotated[float, AtLeast(0)] = 0.0
     """AdamW's weight decay."""
     gradient_clip: Annotated[float, AtLeast(0)] = 1.0
     """Maximum norm of the gradient; 0: do not clip."""
-    max_length: Annotated[int, AtLeast(3)] = 128
-    """Maximum tokens per sentence; longer sentences are truncated."""
+    max_length: Annotated[int, AtLeast(3, or_else=0, or_else_means="follow the text")] = 0
+    """Tokens of a sentence that training sees; 0: enough for 99 % of the text's sentences. The encoder's own limit applies
+    as well, and is kept in the encoder that is saved."""
     dev_every: Annotated[int, AtLeast(1)] = 50
     """Steps between two evaluations on the dev pairs."""
     patience: Annotated[int, AtLeast(0)] = 10

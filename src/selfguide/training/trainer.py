@@ -31,10 +31,10 @@ from selfguide.engine.tokens import LABELS, TokenCollator, tokenise_dataset
 from selfguide.errors import InterruptedRun, SelfguideError, UsageError
 from selfguide.files import write_text
 from selfguide.losses.base import HeadedLoss, Preparation, own_parameters
-from selfguide.models.encoders import load_encoder
 from selfguide.progress import Reporter
 from selfguide.training.callbacks import BestWeights, ProgressAndCheckpoints, StopOnSignal, dev_history, loss_history
 from selfguide.training.distributed import runs_on_cpu
+from selfguide.training.lengths import report_truncation, training_length
 from selfguide.training.monitors import CollapseMonitor, FiniteLossMonitor
 from selfguide.training.settings import TrainingSettings
 
@@ -79,9 +79,14 @@ class TrainingOutcome:
     stopped_early: bool = False
     chosen: dict[str, float] = field(default_factory=dict)
     """Options selected on the dev pairs, besides the checkpoint."""
+    optimiser: dict[str, Any] = field(default_factory=dict)
+    """The optimiser that the trainer had, its settings and the learning rate of some steps."""
+    length: dict[str, float] = field(default_factory=dict)
+    """Tokens that training saw of a sentence, the encoder's own limit, and the share of sentences truncated in training."""
 
 
-Optimisers = tuple[torch.optim.Optimizer, torch.optim.lr_scheduler.LRScheduler]
+Optimiser = torch.optim.Optimizer
+Scheduler = torch.optim.lr_scheduler.LRScheduler
 
 
 def fine_tune(
@@ -90,7 +95,8 @@ def fine_tune(
     context: FitContext,
     *,
     deployable: Callable[[SentenceTransformer], SentenceTransformer] | None = None,
-    make_optimiser: Callable[[nn.Module, int], Optimisers] | None = None,
+    make_optimiser: Callable[[nn.Module], Optimiser] | None = None,
+    make_scheduler: Callable[[Optimiser, int], Scheduler] | None = None,
 ) -> TrainingOutcome:
     """Fine-tune a student on text.
 
@@ -100,8 +106,9 @@ def fine_tune(
         context: Text, settings, work folder, reporter and dev evaluator.
         deployable: Makes the encoder that is returned and scored on the dev pairs from the student, if they differ (in
             their pooling, for instance); it may share the student's weights.
-        make_optimiser: Makes the optimiser and its schedule from the loss (whose parameters include the student's) and
-            the number of steps.
+        make_optimiser: Makes the optimiser from the loss, whose parameters include the student's; AdamW without it.
+        make_scheduler: Makes the learning-rate scheduler from the optimiser and the number of steps; a linear warm-up and
+            decay without it.
 
     Returns:
         The encoder and the record of its training; the weights are the best on the dev pairs, or else the last.
@@ -114,7 +121,10 @@ def fine_tune(
     settings, reporter = context.settings, context.reporter
     if len(context.text) < 2:
         raise SelfguideError("Contrastive training needs at least two different sentences; this text has fewer.")
-    load_encoder(student, max_length=settings.max_length)
+    limit = student.max_seq_length
+    length, truncated = training_length(student, context.text, settings.max_length)
+    report_truncation(truncated, length, limit, reporter)
+    student.max_seq_length = length
     set_seed(settings.seed)
     loss = make_loss(student)
     arguments = _arguments(context)
@@ -126,7 +136,7 @@ def fine_tune(
     callbacks: list[TrainerCallback] = [progress, stop, FiniteLossMonitor(), monitor]
     if context.dev is not None:
         callbacks.append(best)
-    dev = context.dev if deployable is None or context.dev is None else _DeployableEvaluator(context.dev, deployable)
+    dev = None if context.dev is None else _DeployableEvaluator(context.dev, deployable, limit)
     trainer = _Trainer(
         model=student,
         args=arguments,
@@ -136,17 +146,21 @@ def fine_tune(
         data_collator=collator,
         callbacks=callbacks,
     )
-    trainer.make_optimiser = make_optimiser
+    trainer.make_optimiser, trainer.make_scheduler = make_optimiser, make_scheduler
     trainer.remove_callback(PrinterCallback)
     trainer.remove_callback(ProgressCallback)
     checkpoint = latest_checkpoint(context.work) if context.resume else None
+    # The start is the first candidate, so that a run with dev pairs never ends below it.
+    arguments.eval_on_start = context.dev is not None and checkpoint is None
     if checkpoint is not None:
         reporter.note(f"Resuming after step {checkpoint.name.rpartition('-')[2]}.")
     with stop.listening(), progress.bar():
         trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
     if stop.requested:
         raise InterruptedRun(f"Stopped at step {trainer.state.global_step}; everything up to there is kept.")
+    student.max_seq_length = limit
     outcome = _outcome(trainer, student, context, best, progress)
+    outcome.length = {"training": length, "encoder": limit, "truncated": truncated}
     if deployable is not None:
         outcome.encoder = deployable(student).eval()
     return outcome
@@ -173,15 +187,24 @@ def _prepare(
 
 
 class _DeployableEvaluator(BaseEvaluator):
-    """Score the deployable encoder instead of the student."""
+    """Score the encoder as it will be saved: the deployable one, with the encoder's own length limit."""
 
-    def __init__(self, dev: BaseEvaluator, deployable: Callable[[SentenceTransformer], SentenceTransformer]) -> None:
+    def __init__(
+        self,
+        dev: BaseEvaluator,
+        deployable: Callable[[SentenceTransformer], SentenceTransformer] | None,
+        limit: int | None,
+    ) -> None:
         super().__init__()
-        self.dev, self.deployable = dev, deployable
+        self.dev, self.deployable, self.limit = dev, deployable, limit
         self.primary_metric = dev.primary_metric
 
     def __call__(self, model: Any, *args: Any, **kwargs: Any) -> dict[str, float]:
-        return self.dev(self.deployable(model), *args, **kwargs)
+        length, model.max_seq_length = model.max_seq_length, self.limit
+        try:
+            return self.dev(model if self.deployable is None else self.deployable(model), *args, **kwargs)
+        finally:
+            model.max_seq_length = length
 
 
 def _outcome(
@@ -193,6 +216,7 @@ def _outcome(
 ) -> TrainingOutcome:
     state, losses = trainer.state, loss_history(trainer.state)
     outcome = TrainingOutcome(student, steps=state.global_step, seconds=progress.seconds, losses=losses)
+    outcome.optimiser = _describe_optimiser(trainer, progress.rates)
     if losses:
         outcome.final_loss = losses[-1][1]
     elif trainer.last_loss is not None:  # the run was too short to log a mean
@@ -209,17 +233,39 @@ def _outcome(
     return outcome
 
 
+def _describe_optimiser(trainer: _Trainer, rates: dict[int, float]) -> dict[str, Any]:
+    """Return what the trainer really trained with, for the run's record."""
+    optimiser = getattr(trainer.optimizer, "optimizer", trainer.optimizer)  # accelerate wraps it
+    plain = {
+        name: list(value) if isinstance(value, tuple) else value
+        for name, value in optimiser.param_groups[0].items()
+        if isinstance(value, int | float | tuple) and name not in ("params", "lr")
+    }
+    parameters = sum(parameter.numel() for group in optimiser.param_groups for parameter in group["params"])
+    facts = {"name": type(optimiser).__name__, "parameters": parameters, "rates": sorted(rates.items())}
+    return facts | plain
+
+
 class _Trainer(SentenceTransformerTrainer):
     """The stock trainer with checkpoints that include the loss, and without its model card."""
 
+    optimizer: Any
+    lr_scheduler: Any
     last_loss: Tensor | None = None
-    make_optimiser: Callable[[nn.Module, int], Optimisers] | None = None
+    make_optimiser: Callable[[nn.Module], Optimiser] | None = None
+    make_scheduler: Callable[[Optimiser, int], Scheduler] | None = None
 
-    def create_optimizer_and_scheduler(self, num_training_steps: int) -> None:
-        if self.make_optimiser is None:
-            super().create_optimizer_and_scheduler(num_training_steps)
-        else:
-            self.optimizer, self.lr_scheduler = self.make_optimiser(self.loss, num_training_steps)
+    # transformers 5 calls these two, and not create_optimizer_and_scheduler.
+    def create_optimizer(self, model: Any = None) -> Optimiser:
+        if self.optimizer is None and self.make_optimiser is not None:
+            self.optimizer = self.make_optimiser(self.loss)
+        return super().create_optimizer(model)
+
+    def create_scheduler(self, num_training_steps: int, optimizer: Optimiser | None = None) -> Scheduler:
+        if self.lr_scheduler is None and self.make_scheduler is not None:
+            self.lr_scheduler = self.make_scheduler(optimizer or self.optimizer, num_training_steps)
+            self._created_lr_scheduler = True
+        return super().create_scheduler(num_training_steps, optimizer)
 
     def add_model_card_callback(self, default_args_dict: dict[str, Any]) -> None:
         """Do nothing: the run writes its own card, and the stock one queries the hub about the base model."""
@@ -286,7 +332,7 @@ def _arguments(context: FitContext) -> SentenceTransformerTrainingArguments:
         lr_scheduler_type="linear",
         optim="adamw_torch_fused",
         adam_beta1=0.9,
-        adam_beta2=0.9,
+        adam_beta2=settings.beta2,
         weight_decay=settings.weight_decay,
         max_grad_norm=settings.gradient_clip,
         seed=settings.seed,
