@@ -12,6 +12,8 @@ import torch
 from sentence_transformers import SentenceTransformer
 
 import selfguide
+from selfguide.comparison.specs import parse_specs
+from selfguide.errors import UsageError
 from selfguide.methods import registry
 from selfguide.training import trainer as training
 from toys import toy_sentences
@@ -133,3 +135,15 @@ def test_with_dev_pairs_a_run_never_ends_below_its_start(bert: Path, dev_file: P
     untuned = selfguide.load_encoder(bert, pooling="cls", device="cpu").encode(SENTENCES[:5])
     tuned = SentenceTransformer(str(tmp_path / "out"), device="cpu").encode(SENTENCES[:5])
     np.testing.assert_allclose(tuned, untuned, atol=1e-6)
+
+
+@pytest.mark.parametrize("method", ["mean", "whitening", "flow"])
+def test_a_training_length_is_refused_where_nothing_is_tuned(method: str, bert: Path) -> None:
+    with pytest.raises(UsageError, match=f"The method {method} does not tune the encoder"):
+        selfguide.train(bert, SENTENCES, method, quiet=True, device="cpu", max_length=16)
+
+
+def test_a_training_length_for_all_rows_reaches_those_that_tune() -> None:
+    mean, simcse = parse_specs("mean,simcse", ["max_length=16"])
+    assert mean.stages[0].training["max_length"] == 0
+    assert simcse.stages[0].training["max_length"] == 16

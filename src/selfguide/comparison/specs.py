@@ -172,7 +172,8 @@ def _takes(method: str) -> dict[str, Any]:
     """The type of everything that can be set for a method; the seed is the comparison's own."""
     cls = registry.method_class(method)
     types = typing.get_type_hints(cls.Options) | typing.get_type_hints(TrainingSettings)
-    return {name: kind for name, kind in types.items() if name not in cls.preset and name != "seed"}
+    without = {"seed", *cls.preset} if cls.family == "tuning" else {"seed", "max_length", *cls.preset}
+    return {name: kind for name, kind in types.items() if name not in without}
 
 
 def _stage(method: str, words: dict[str, Any], follows: bool) -> Stage:

@@ -29,6 +29,11 @@ def resolve(config: RunConfig) -> tuple[RunConfig, Method]:
     reference = config.method or registry.DEFAULT
     method = registry.make(reference, config.options)
     training = method.defaults.override(config.training)
+    if method.family != "tuning" and training.max_length != method.defaults.max_length:
+        raise UsageError(
+            f"The method {method.name} does not tune the encoder, so it has no training length: leave max_length out, and "
+            "load the encoder with another limit instead (selfguide.load_encoder, max_length)."
+        )
     unknown = sorted(set(config.text_options) - {item.name for item in fields(TextOptions)})
     if unknown:
         raise UsageError(f"There is no text option {unknown[0]!r}; `selfguide train --help` lists them.")

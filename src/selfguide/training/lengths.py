@@ -55,7 +55,11 @@ def report_truncation(share: float, length: int, limit: int | None, reporter: Re
         percent = f"{100 * share:.1f} %" if share >= 0.001 else "fewer than 0.1 %"
         reporter.note(
             f"Training sees the first {length} tokens of a sentence: {percent} of the sentences are longer. "
-            f"The saved encoder keeps its own limit of {limit} tokens."
+            + (
+                f"The saved encoder keeps its own limit of {limit} tokens."
+                if limit
+                else "The saved encoder has no limit."
+            )
         )
 
 

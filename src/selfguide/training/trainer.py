@@ -121,7 +121,7 @@ def fine_tune(
     settings, reporter = context.settings, context.reporter
     if len(context.text) < 2:
         raise SelfguideError("Contrastive training needs at least two different sentences; this text has fewer.")
-    limit = student.max_seq_length
+    limit = student.max_seq_length  # None where the encoder has none
     length, truncated = training_length(student, context.text, settings.max_length)
     report_truncation(truncated, length, limit, reporter)
     student.max_seq_length = length
