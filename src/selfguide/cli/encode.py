@@ -48,6 +48,21 @@ def encode(
         ),
     ] = None,
     normalise: Annotated[bool, typer.Option("--normalise", help="Scale each embedding to length 1.")] = False,
+    dim: Annotated[
+        int | None,
+        typer.Option(help="Keep only the first so many dimensions (before --normalise).", min=1, show_default=False),
+    ] = None,
+    precision: Annotated[
+        str,
+        typer.Option(help="Numeric type of the output: float32, int8, uint8, binary or ubinary (a bit a dimension)."),
+    ] = "float32",
+    ranges: Annotated[
+        Path | None,
+        typer.Option(
+            help="For int8 and uint8: the .ranges.npy that an earlier run wrote; default: ranges of the beginning of this text.",
+            show_default=False,
+        ),
+    ] = None,
     max_length: Annotated[
         int | None, typer.Option(help="Maximum tokens per sentence; longer ones are truncated.", show_default=False)
     ] = None,
@@ -65,11 +80,15 @@ def encode(
 
         selfguide encode notes.txt --encoder notes-encoder --backend int8 --output notes.npy
 
+        selfguide encode notes.txt --encoder notes-encoder --dim 128 --precision int8 --output notes.npy
+
         cat notes.txt | selfguide encode - > notes.jsonl
     """
     from selfguide.engine.backends import check_backend
+    from selfguide.engine.vector_form import VectorForm, ranges_file, read_ranges
 
     check_backend(backend)
+    form = VectorForm(normalise, dim, precision, None if ranges is None else read_ranges(ranges))
     options = TextOptions(
         column=column,
         field=field,
@@ -88,7 +107,21 @@ def encode(
     model = load_encoder(encoder, pooling, layer, max_length, device)
     target = output if output is not None else sys.stdout
     count = encode_to_file(
-        model, sentences, target, backend=backend, batch_size=batch_size, normalise=normalise, reporter=reporter
+        model,
+        sentences,
+        target,
+        backend=backend,
+        batch_size=batch_size,
+        normalise=normalise,
+        dim=dim,
+        precision=precision,
+        ranges=form.ranges,
+        reporter=reporter,
     )
     if output is not None:
-        reporter.note(f"{count:,} sentences x {model.get_embedding_dimension()} dimensions written to {output}")
+        kept = f" as {precision}" if precision != "float32" else ""
+        reporter.note(
+            f"{count:,} sentences x {dim or model.get_embedding_dimension()} dimensions{kept} written to {output}"
+        )
+    if output is not None and form.needs_ranges:
+        reporter.note(f"Ranges of each dimension: {ranges_file(output)}; encode queries with --ranges and this file.")

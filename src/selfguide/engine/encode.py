@@ -13,7 +13,9 @@ import numpy as np
 from selfguide.engine.backends import check_backend, runner
 from selfguide.engine.torch_runner import token_batches
 from selfguide.engine.vector_files import FORMATS, vector_file
-from selfguide.errors import SelfguideError
+from selfguide.engine.vector_form import VectorForm, normalised, ranges_file
+from selfguide.errors import SelfguideError, UsageError
+from selfguide.files import atomic_path
 from selfguide.models.encoders import load_encoder
 from selfguide.progress import Reporter
 
@@ -34,6 +36,9 @@ __all__ = [
 # Sentences that are sorted by length together: enough for full batches of one length, few enough for memory.
 _CPU_CHUNK = 4096
 _GPU_CHUNK = 8192
+# Share of clipped values above which int8 ranges do not fit the text: those of a first chunk that is like the rest leave
+# less than a tenth of this outside.
+_MOST_CLIPPED = 0.01
 
 
 def encode(
@@ -43,9 +48,12 @@ def encode(
     backend: str = "torch",
     batch_size: int | None = None,
     normalise: bool = False,
+    dim: int | None = None,
+    precision: str = "float32",
+    ranges: NDArray[np.float32] | None = None,
     device: str | None = None,
     show_progress: bool | None = None,
-) -> NDArray[np.float32]:
+) -> NDArray[Any]:
     """Encode sentences.
 
     Args:
@@ -54,6 +62,9 @@ def encode(
         backend: ``torch``, ``bf16``, ``onnx`` or ``int8``; see :mod:`selfguide.engine.backends`.
         batch_size: Maximal number of sentences in a forward pass; ``None`` chooses it by the number of tokens.
         normalise: Scale each embedding to length 1, so that dot products are cosines.
+        dim: Keep only the first so many dimensions (before ``normalise``).
+        precision: ``float32``, ``int8``, ``uint8``, ``binary`` or ``ubinary``; see :mod:`selfguide.engine.vector_form`.
+        ranges: Minimum and maximum of each dimension, (2, dim), for int8 and uint8; ``None`` takes those of these sentences.
         device: ``"cpu"``, ``"cuda"`` or ``"mps"``; ``"auto"`` or ``None`` for the best device there is.
         show_progress: False shows no progress bar; otherwise there is one on a terminal.
 
@@ -61,26 +72,30 @@ def encode(
         The embeddings, in order, (count, dim); of one sentence, a single vector.
 
     Raises:
-        UsageError: There is no such backend or device, or it does not support the encoder.
+        UsageError: There is no such backend, device or precision, or it does not support the encoder.
     """
     check_backend(backend)
+    form = VectorForm(normalise, dim, precision, ranges)
     model = load_encoder(encoder, device=device)
+    width = int(model.get_embedding_dimension() or 0)
+    form.check_width(width)
     reporter = Reporter(quiet=show_progress is False)
     if isinstance(sentences, str):
-        return sentence_vectors(model, [sentences], batch_size, normalise, backend)[0]
+        vectors = sentence_vectors(model, [sentences], batch_size, False, backend)
+        return form.calibrated(vectors).apply(vectors)[0]
     if not len(sentences):
-        return np.zeros((0, int(model.get_embedding_dimension() or 0)), dtype=np.float32)
+        return np.zeros((0, form.width(width)), dtype=form.dtype)
     with reporter.bar("encoding", len(sentences), "sentences") as advance:
         found: NDArray[np.float32] | None = None
         start = 0
-        for chunk, vectors in vector_chunks(model, sentences, batch_size, normalise, backend):
+        for chunk, vectors in vector_chunks(model, sentences, batch_size, False, backend):
             if found is None:
                 found = np.empty((len(sentences), vectors.shape[1]), dtype=np.float32)
             found[start : start + len(chunk)] = vectors
             start += len(chunk)
             advance(len(chunk), "")
     assert found is not None
-    return found
+    return form.calibrated(found).apply(found)
 
 
 def encode_to_file(
@@ -91,6 +106,9 @@ def encode_to_file(
     backend: str = "torch",
     batch_size: int | None = None,
     normalise: bool = False,
+    dim: int | None = None,
+    precision: str = "float32",
+    ranges: NDArray[np.float32] | None = None,
     reporter: Reporter | None = None,
 ) -> int:
     """Encode a stream of sentences to a file, in constant memory.
@@ -103,6 +121,9 @@ def encode_to_file(
         backend: As for :func:`encode`.
         batch_size: As for :func:`encode`.
         normalise: As for :func:`encode`.
+        dim: As for :func:`encode`.
+        precision: As for :func:`encode`.
+        ranges: As for :func:`encode`; ``None`` takes those of the first chunk of sentences, and writes them beside the file.
         reporter: Shows progress.
 
     Returns:
@@ -110,17 +131,37 @@ def encode_to_file(
 
     Raises:
         SelfguideError: There are no sentences, or the file cannot be written.
+        UsageError: The precision needs ranges, and the output is not a file that they could be written beside.
     """
     reporter = reporter or Reporter(quiet=True)
-    count = 0
-    with vector_file(output, int(encoder.get_embedding_dimension() or 0)) as writer:
+    form = VectorForm(normalise, dim, precision, ranges)
+    width = int(encoder.get_embedding_dimension() or 0)
+    form.check_width(width)
+    if form.needs_ranges and not isinstance(output, Path):
+        raise UsageError(
+            f"Embeddings of {precision} can be compared only with others of the same ranges: name an --output file, beside "
+            "which the ranges are kept, or give --ranges."
+        )
+    found_here = form.needs_ranges
+    count, clipped = 0, 0.0
+    with vector_file(output, form.width(width), form.dtype) as writer:
         with reporter.bar("encoding", None, "sentences") as advance:
-            for chunk, vectors in vector_chunks(encoder, sentences, batch_size, normalise, backend):
-                writer.write(chunk, vectors)
+            for chunk, vectors in vector_chunks(encoder, sentences, batch_size, False, backend):
+                form = form.calibrated(vectors)
+                writer.write(chunk, form.apply(vectors))
                 count += len(chunk)
+                clipped += len(chunk) * form.outside(vectors)
                 advance(len(chunk), "")
         if count == 0:
             raise SelfguideError("There was no sentence to encode: the input is empty.")
+        if found_here and isinstance(output, Path) and form.ranges is not None:
+            with atomic_path(ranges_file(output)) as temporary:
+                np.save(temporary, form.ranges)
+    if clipped > _MOST_CLIPPED * count:
+        reporter.warn(
+            f"{100 * clipped / count:.1f} % of the values are beyond the ranges of {precision} and were clipped: the ranges come "
+            "from text unlike this one, or from its beginning alone. Give ranges of a sample that is like the whole."
+        )
     return count
 
 
@@ -144,7 +185,8 @@ def sentence_vectors(
         The embeddings, (count, dim).
     """
     run = runner(model, backend)
-    return _normalised(run.start(run.tokenise(sentences), batch_size)(), normalise)
+    vectors = run.start(run.tokenise(sentences), batch_size)()
+    return normalised(vectors) if normalise else vectors
 
 
 def vector_chunks(
@@ -174,6 +216,10 @@ def vector_chunks(
             yield chunk, sentence_vectors(model, chunk, batch_size, normalise, backend)
         return
     run = runner(model, backend)
+
+    def finish(vectors: NDArray[np.float32]) -> NDArray[np.float32]:
+        return normalised(vectors) if normalise else vectors
+
     with ThreadPoolExecutor(1) as ahead:
         chunks = _batched(sentences, _GPU_CHUNK)
 
@@ -188,9 +234,9 @@ def vector_chunks(
             chunk, tokens = fetched
             before, started = started, (chunk, run.start(tokens, batch_size))
             if before is not None:
-                yield before[0], _normalised(before[1](), normalise)
+                yield before[0], finish(before[1]())
         if started is not None:
-            yield started[0], _normalised(started[1](), normalise)
+            yield started[0], finish(started[1]())
 
 
 def cosine(first: NDArray[Any], second: NDArray[Any]) -> NDArray[np.float64]:
@@ -209,13 +255,6 @@ def cosine(first: NDArray[Any], second: NDArray[Any]) -> NDArray[np.float64]:
     first, second = first.astype(np.float64), second.astype(np.float64)
     norms = np.linalg.norm(first, axis=-1) * np.linalg.norm(second, axis=-1)
     return (first * second).sum(axis=-1) / np.where(norms > 0, norms, 1.0)
-
-
-def _normalised(vectors: NDArray[np.float32], normalise: bool) -> NDArray[np.float32]:
-    if not normalise:
-        return vectors
-    norms = np.linalg.norm(vectors, axis=1, keepdims=True)
-    return vectors / np.where(norms > 0, norms, np.float32(1.0))
 
 
 def _batched(sentences: Iterable[str], size: int) -> Iterator[list[str]]:

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Protocol
+from typing import IO, TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
@@ -17,12 +17,13 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 FORMATS = (".npy", ".parquet", ".jsonl")
+_FLOAT = np.dtype(np.float32)
 
 
 class Writer(Protocol):
     """Takes chunks of sentences and their embeddings."""
 
-    def write(self, sentences: list[str], vectors: NDArray[np.float32]) -> None:
+    def write(self, sentences: list[str], vectors: NDArray[Any]) -> None:
         """Write one chunk: sentences, and embeddings (sentences, dim)."""
 
     def close(self) -> None:
@@ -30,12 +31,13 @@ class Writer(Protocol):
 
 
 @contextmanager
-def vector_file(output: Path | IO[str], width: int) -> Iterator[Writer]:
+def vector_file(output: Path | IO[str], width: int, dtype: np.dtype[Any] = _FLOAT) -> Iterator[Writer]:
     """Open a writer whose file appears under its name only when the block succeeds.
 
     Args:
         output: A file whose suffix is one of ``FORMATS``, or an open text file that gets JSON lines.
-        width: Embedding dimension.
+        width: Number of columns: the embedding dimension, or packed bytes.
+        dtype: Numeric type of the embeddings.
 
     Yields:
         The writer.
@@ -57,7 +59,8 @@ def vector_file(output: Path | IO[str], width: int) -> Iterator[Writer]:
                 with temporary.open("w", encoding="utf-8") as file:
                     yield _JsonLines(file)
                 return
-            writer: Writer = _Npy(temporary, width) if output.suffix == ".npy" else _Parquet(temporary, width)
+            kind = _Npy if output.suffix == ".npy" else _Parquet
+            writer: Writer = kind(temporary, width, dtype)
             try:
                 yield writer
             except BaseException:
@@ -72,45 +75,47 @@ def vector_file(output: Path | IO[str], width: int) -> Iterator[Writer]:
 class _Npy:
     """A ``.npy`` file whose number of rows is filled in at the end; padding keeps the header's length constant."""
 
-    def __init__(self, path: Path, width: int) -> None:
+    def __init__(self, path: Path, width: int, dtype: np.dtype[Any]) -> None:
         self.file = path.open("wb")
         self.width = width
+        self.dtype = dtype.newbyteorder("<")
         self.rows = 0
         self._header()
 
     def _header(self) -> None:
-        description = {"descr": "<f4", "fortran_order": False, "shape": (self.rows, self.width)}
+        description = {"descr": self.dtype.str, "fortran_order": False, "shape": (self.rows, self.width)}
         # numpy pads the header to a multiple of 64 bytes with room for a growing first axis.
         np.lib.format.write_array_header_1_0(self.file, description)
 
-    def write(self, sentences: list[str], vectors: NDArray[np.float32]) -> None:
-        self.file.write(np.ascontiguousarray(vectors, dtype="<f4").tobytes())
+    def write(self, sentences: list[str], vectors: NDArray[Any]) -> None:
+        self.file.write(np.ascontiguousarray(vectors, dtype=self.dtype).tobytes())
         self.rows += len(vectors)
 
     def close(self) -> None:
         body = self.file.tell()
         self.file.seek(0)
         self._header()
-        expected = body - self.rows * self.width * 4
+        expected = body - self.rows * self.width * self.dtype.itemsize
         if self.file.tell() != expected:  # the header outgrew its padding
             raise SelfguideError("The .npy header does not fit; write .parquet instead.")
         self.file.close()
 
 
 class _Parquet:
-    """Columns ``sentence`` and ``embedding`` (a list of float32)."""
+    """Columns ``sentence`` and ``embedding`` (a list of fixed size)."""
 
-    def __init__(self, path: Path, width: int) -> None:
+    def __init__(self, path: Path, width: int, dtype: np.dtype[Any]) -> None:
         import pyarrow as pa
         import pyarrow.parquet as pq
 
         self.pa = pa
         self.width = width
-        self.schema = pa.schema([("sentence", pa.string()), ("embedding", pa.list_(pa.float32(), width))])
+        self.type = pa.from_numpy_dtype(dtype)
+        self.schema = pa.schema([("sentence", pa.string()), ("embedding", pa.list_(self.type, width))])
         self.file = pq.ParquetWriter(str(path), self.schema)
 
-    def write(self, sentences: list[str], vectors: NDArray[np.float32]) -> None:
-        flat = self.pa.array(vectors.reshape(-1), type=self.pa.float32())
+    def write(self, sentences: list[str], vectors: NDArray[Any]) -> None:
+        flat = self.pa.array(vectors.reshape(-1), type=self.type)
         lists = self.pa.FixedSizeListArray.from_arrays(flat, self.width)
         self.file.write_table(self.pa.table([self.pa.array(sentences), lists], schema=self.schema))
 
@@ -124,7 +129,7 @@ class _JsonLines:
     def __init__(self, file: IO[str]) -> None:
         self.file = file
 
-    def write(self, sentences: list[str], vectors: NDArray[np.float32]) -> None:
+    def write(self, sentences: list[str], vectors: NDArray[Any]) -> None:
         for sentence, vector in zip(sentences, vectors.tolist(), strict=True):
             self.file.write(json.dumps({"sentence": sentence, "embedding": vector}, ensure_ascii=False) + "\n")
 
