@@ -17,6 +17,7 @@ check: $(STAMP)
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
+	$(BIN)/python -m experiments.pages --check
 
 # Strict: a broken link or a missing docstring fails. The variable switches off an advertisement of the theme's.
 docs: $(STAMP)

@@ -1,9 +1,7 @@
-"""Write docs/results/main-table.md from results files: our scores, the published ones beside them, and our expectations.
+"""The generated parts of docs/results/main-table.md: our scores, the published ones beside them, and our expectations.
 
-    python -m experiments.main_table.page experiments/results/main-table
-
-Every number of the page comes from ``comparison.json`` of the given folders and from ``published.json``. Text that a person has
-written between the two marks of the page is kept.
+Every number comes from ``comparison.json`` of the given folders and from ``published.json``; ``python -m experiments.pages`` puts
+the parts into the page.
 """
 
 from __future__ import annotations
@@ -27,13 +25,10 @@ from experiments.main_table.rows import (
     UNTRAINED,
     label_of,
 )
-from experiments.provenance import RESULTS, command_parser
 from selfguide.report.table import Cell, Heading, Table, to_markdown
 
-PAGE = RESULTS.parents[1] / "docs" / "results" / "main-table.md"
 PUBLISHED = Path(__file__).with_name("published.json")
 AVERAGE, FLOOR, BELOW = "sts avg", "bow", "†"
-BEGIN, END = "<!-- written by hand: begin -->", "<!-- written by hand: end -->"
 LABELS = tuple(map(label_of, ROWS))
 GROUPS = {
     "nothing tuned": UNTRAINED,
@@ -95,7 +90,7 @@ def read_published() -> dict[str, Any]:
     return published
 
 
-def _setting(results: Results) -> str:
+def described(results: Results) -> str:
     """Describe what was run."""
     comparison, manifest = results.comparison, results.manifest
     setting, versions = comparison["setting"], comparison["versions"]
@@ -125,7 +120,7 @@ def _setting(results: Results) -> str:
     return "\n\n".join(paragraphs)
 
 
-def _scores(results: Results) -> str:
+def scores_table(results: Results) -> str:
     """Tabulate mean ± deviation on each set, and mark rows below the bag of words."""
     columns = results.comparison["columns"]
     rows: list[list[Cell]] = []
@@ -214,7 +209,7 @@ def bars(results: Results) -> dict[str, tuple[str, bool | None]]:
     }
 
 
-def _bars(results: Results) -> str:
+def bars_table(results: Results) -> str:
     words = {True: "yes", False: "**no**", None: "not run"}
     table = _table(
         ["bar", "found", "reached"], [[name, found, words[passed]] for name, (found, passed) in bars(results).items()]
@@ -226,7 +221,7 @@ def _bars(results: Results) -> str:
     )
 
 
-def _training(results: Results) -> str:
+def training_table(results: Results) -> str:
     """Tabulate the settings of each trained row, its cost and its dev score."""
     rows = []
     for label in LABELS:
@@ -240,64 +235,19 @@ def _training(results: Results) -> str:
     return _table(["method", "rate", "batch", "epochs", "steps", "seconds a cell", "STS-B dev"], rows)
 
 
-def page(results: Results, published: dict[str, Any], prose: str = "") -> str:
-    """Make the page.
+def commands(results: Results) -> str:
+    """Return the commands that made the rows, as blocks of code."""
+    return "\n\n".join(f"```bash\n{command}\n```" for command in fullest(results.comparison["commands"]))
 
-    Args:
-        results: Our results.
-        published: The published scores.
-        prose: What stands between the marks.
 
-    Returns:
-        The page in Markdown.
-    """
-    commands = "\n\n".join(f"```bash\n{command}\n```" for command in fullest(results.comparison["commands"]))
-    failures = [
+def failures(results: Results) -> str:
+    """List the cells that have no score, or say that there are none."""
+    lines = [
         f"- `{label}`, {'run once' if seed == 'once' else f'seed {seed}'}: {error}"
         for label, row in results.rows.items()
         for seed, error in row["errors"].items()
     ]
-    failed = "## Cells without a score\n\n" + "\n".join(failures) + "\n\n" if failures else ""
-    return f"""# The main table
-
-Written by `python -m experiments.main_table.page` from {_link("experiments/results/main-table")};
-change the results, not this page.
-
-{_setting(results)}
-
-## Every method, one encoder, one text
-
-{_scores(results)}
-
-## What it says
-
-{BEGIN}
-{prose.strip(chr(10))}
-{END}
-
-## Beside the published figures
-
-{published_section(results, published)}
-
-## Bars
-
-{_bars(results)}
-
-## Settings
-
-{_link("experiments/main_table/rows.py")} and {_link("experiments/main_table/settings.txt")} say why.
-Not named here: the method's default.
-
-{_training(results)}
-
-Steps are those run: a run stops early when STS-B dev does not rise. Several cells shared the GPU.
-
-{failed}## Commands
-
-`python -m experiments.main_table.run` runs, in the folder of inputs (the results file names all that were given):
-
-{commands}
-"""
+    return "\n".join(lines) or "Every cell has a score."
 
 
 def fullest(commands: list[str]) -> list[str]:
@@ -315,19 +265,6 @@ def fullest(commands: list[str]) -> list[str]:
             for later, other in enumerate(commands)
         )
     ]
-
-
-def kept_prose(path: Path) -> str:
-    """Return what a person has written into an earlier page."""
-    if not path.is_file():
-        return ""
-    text = path.read_text(encoding="utf-8")
-    return text.partition(BEGIN)[2].partition(END)[0] if BEGIN in text and END in text else ""
-
-
-def _link(path: str) -> str:
-    """Link a file or folder of the repository from the page's own folder."""
-    return f"[{path}](../../{path})"
 
 
 def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
@@ -350,18 +287,3 @@ def _seeds(row: dict[str, Any]) -> str:
 def _ranks(values: dict[str, float]) -> dict[str, int]:
     ordered = sorted(values, key=lambda label: -values[label])
     return {label: place for place, label in enumerate(ordered, 1)}
-
-
-def main() -> None:
-    """Write the page, keeping its prose."""
-    parser = command_parser(__doc__)
-    parser.add_argument("folders", nargs="*", type=Path, default=[RESULTS / "main-table"])
-    parser.add_argument("--out", type=Path, default=PAGE)
-    arguments = parser.parse_args()
-    text = page(read_results(arguments.folders), read_published(), kept_prose(arguments.out))
-    arguments.out.write_text(text, encoding="utf-8")
-    print(f"written: {arguments.out.name}")
-
-
-if __name__ == "__main__":
-    main()

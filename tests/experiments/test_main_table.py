@@ -1,9 +1,8 @@
-"""The scripts of the main table: what they would run, what they choose, and the page that they write."""
+"""The scripts of the main table: what they would run, what they choose, and the parts of its page."""
 
 from __future__ import annotations
 
 import json
-import re
 from pathlib import Path
 from typing import Any
 
@@ -76,7 +75,7 @@ def folder(tmp_path: Path) -> Path:
 
 class TestPage:
     def test_marks_rows_below_the_bag_of_words(self, folder: Path) -> None:
-        text = page.page(page.read_results([folder]), page.read_published())
+        text = page.scores_table(page.read_results([folder]))
         assert "| `mean`† | once |" in text
         assert "| `simcse` | 2 |" in text
         assert "`simcse`†" not in text
@@ -107,27 +106,10 @@ class TestPage:
         assert "`bow`" not in text
 
     def test_names_what_failed_and_what_was_not_run(self, folder: Path) -> None:
-        text = page.page(page.read_results([folder]), page.read_published())
-        assert "- `clear`, seed 1: out of memory" in text
-        assert "Not run: glove," in text
-        assert "44,237 pairs" in text
-
-    def test_keeps_what_a_person_wrote(self, folder: Path, tmp_path: Path) -> None:
-        results, published = page.read_results([folder]), page.read_published()
-        path = tmp_path / "page.md"
-        path.write_text(page.page(results, published, "\nOur own words.\n"), encoding="utf-8")
-        again = page.page(results, published, page.kept_prose(path))
-        assert again == path.read_text(encoding="utf-8")
-        assert "Our own words." in again
-
-    def test_its_links_lead_from_its_own_folder_to_the_files(self, folder: Path) -> None:
-        root = Path(__file__).resolve().parents[2]
-        assert root / "docs" / "results" / "main-table.md" == page.PAGE
-        text = page.page(page.read_results([folder]), page.read_published())
-        found = {(page.PAGE.parent / target).resolve() for target in re.findall(r"\]\(([^)]+)\)", text)}
-        table = root / "experiments" / "main_table"
-        assert found == {page.RESULTS / "main-table", table / "rows.py", table / "settings.txt"}
-        assert all(path.is_file() for path in found if path.parent == table)
+        results = page.read_results([folder])
+        assert page.failures(results) == "- `clear`, seed 1: out of memory"
+        assert "Not run: glove," in page.scores_table(results)
+        assert "44,237 pairs" in page.described(results)
 
     def test_refuses_to_join_different_settings(self, folder: Path, tmp_path: Path) -> None:
         other = tmp_path / "other"

@@ -1,0 +1,1 @@
+"""Pages of the documentation whose figures come out of results files."""
