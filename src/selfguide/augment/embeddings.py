@@ -88,7 +88,14 @@ def unchanged(batch: TokenBatch) -> TokenBatch:
 
 
 def shuffle(batch: TokenBatch) -> TokenBatch:
-    """Permute the tokens of each sentence uniformly."""
+    """Permute the tokens of each sentence uniformly.
+
+    Args:
+        batch: Tokens after the embedding layer.
+
+    Returns:
+        The batch in the new order; padding and the tokens around a sentence stay.
+    """
     content = batch.content
     keys = torch.rand(content.shape).to(content.device)
     # Both index lists name a row's content first and then the rest, which is equal in both and so keeps its position.
@@ -104,13 +111,29 @@ def shuffle(batch: TokenBatch) -> TokenBatch:
 
 
 def token_cutoff(batch: TokenBatch, rate: float) -> TokenBatch:
-    """Zero ⌊rate · n⌋ of a sentence's n own tokens, chosen uniformly."""
+    """Zero ⌊rate · n⌋ of a sentence's n own tokens, chosen uniformly.
+
+    Args:
+        batch: Tokens after the embedding layer.
+        rate: Fraction of a sentence's own tokens.
+
+    Returns:
+        The batch with zeros in place of those tokens.
+    """
     chosen = _choose(batch.content, rate)
     return replace(batch, factor=batch.factor * (~chosen).unsqueeze(-1))
 
 
 def feature_cutoff(batch: TokenBatch, rate: float) -> TokenBatch:
-    """Zero ⌊rate · width⌋ dimensions of each sentence in all its real tokens, including [CLS] and [SEP]."""
+    """Zero ⌊rate · width⌋ dimensions of each sentence in all its real tokens, including [CLS] and [SEP].
+
+    Args:
+        batch: Tokens after the embedding layer.
+        rate: Fraction of the dimensions.
+
+    Returns:
+        The batch with zeros in those dimensions.
+    """
     rows, _, width = batch.factor.shape
     cut = _choose(torch.ones(rows, width, dtype=torch.bool, device=batch.factor.device), rate)
     real = batch.attention_mask.bool()
@@ -118,7 +141,15 @@ def feature_cutoff(batch: TokenBatch, rate: float) -> TokenBatch:
 
 
 def embedding_dropout(batch: TokenBatch, rate: float) -> TokenBatch:
-    """Zero each element of the real tokens with probability ``rate``."""
+    """Zero each element of the real tokens with probability ``rate``.
+
+    Args:
+        batch: Tokens after the embedding layer.
+        rate: Probability of each element.
+
+    Returns:
+        The batch with zeros in place of those elements; the others are not rescaled.
+    """
     cut = torch.rand(batch.factor.shape).to(batch.factor.device) < rate
     return replace(batch, factor=batch.factor * ~(cut & batch.attention_mask.bool().unsqueeze(-1)))
 

@@ -43,7 +43,15 @@ def mask_span(text: str, length: int, mask: str) -> str:
 
 
 def drop_words(text: str, rate: float) -> str:
-    """Delete each word and punctuation mark of a text with probability ``rate``; one is always kept."""
+    """Delete each word and punctuation mark of a text with probability ``rate``; one is always kept.
+
+    Args:
+        text: The sentence.
+        rate: Probability of each word.
+
+    Returns:
+        The words that are left, joined by spaces.
+    """
     words = _WORD.findall(text)
     if not words:
         return text

@@ -251,14 +251,28 @@ def english_table() -> tuple[dict[str, int], int]:
 
 
 def parse_table(text: str) -> tuple[dict[str, int], int]:
-    """Read what :func:`make_table` wrote: the total in the first line, then ``word<TAB>count``."""
+    """Read what :func:`make_table` wrote: the total in the first line, then ``word<TAB>count``.
+
+    Args:
+        text: The table.
+
+    Returns:
+        The count of each word, and the total over all words, listed or not.
+    """
     head, *lines = text.rstrip("\n").split("\n")
     rows = (line.split("\t") for line in lines)
     return {word: int(count) for word, count in rows}, int(head)
 
 
 def count_words(lines: Iterable[str]) -> Counter[str]:
-    """Count lower-cased words and punctuation marks."""
+    """Count lower-cased words and punctuation marks.
+
+    Args:
+        lines: The text.
+
+    Returns:
+        The count of each.
+    """
     counts: Counter[str] = Counter()
     for line in lines:
         counts.update(_WORD.findall(line.lower()))

@@ -172,6 +172,12 @@ def _show(found: Comparison, output: Path, report: bool, reporter: Reporter) -> 
 def seeds_named(word: str) -> int | list[int]:
     """Parse ``--seeds``: ``3`` is a number of seeds, ``1,2,5`` are seeds.
 
+    Args:
+        word: What was said.
+
+    Returns:
+        The number, or the list.
+
     Raises:
         UsageError: It is neither.
     """

@@ -26,10 +26,21 @@ Device = Annotated[str, typer.Option(help="cpu, cuda, mps, or auto.")]
 
 
 def method_options(words: list[str], method: str, other_flags: Sequence[str]) -> tuple[list[str], dict[str, Any]]:
-    """The texts and the method's options in the words that typer did not know, in whatever order they come.
+    """Separate the texts from the method's options in the words that typer did not know, in whatever order they come.
 
     ``notes.txt --temperature 0.05 --no-freeze-layer-0`` gives ``["notes.txt"]`` and
-    ``{"temperature": 0.05, "freeze_layer_0": False}``. ``other_flags``: what else could be meant by a mistyped option.
+    ``{"temperature": 0.05, "freeze_layer_0": False}``.
+
+    Args:
+        words: The words.
+        method: The method whose options they may be.
+        other_flags: What else could be meant by a mistyped option.
+
+    Returns:
+        The texts, and the options by name.
+
+    Raises:
+        UsageError: An option is unknown, or lacks its value.
     """
     from selfguide.methods.base import option_types
     from selfguide.methods.registry import method_class
@@ -68,7 +79,15 @@ def _unknown(flag: str, method: str, names: Sequence[str], other_flags: Sequence
 
 
 def documented_options(cls: type[Any], skip: typing.Container[str] = ()) -> list[tuple[str, str, str]]:
-    """(flag, default, explanation) of each field of an options dataclass, from the docstrings below the fields."""
+    """Describe each field of an options dataclass by the docstring below it.
+
+    Args:
+        cls: The dataclass.
+        skip: Fields to leave out.
+
+    Returns:
+        (flag, default, explanation) of each field, in their order.
+    """
     explanations = _field_docs(cls)
     rows = []
     for item in fields(cls):

@@ -52,7 +52,14 @@ class SharedSetting:
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> SharedSetting:
-        """Make a setting from the values of a file."""
+        """Make a setting from the values of a file.
+
+        Args:
+            values: What the file holds.
+
+        Returns:
+            The setting.
+        """
         return cls(**{item.name: values[item.name] for item in fields(cls)} | {"text": tuple(values["text"])})
 
 
@@ -118,7 +125,16 @@ class CellRecord:
 
     @classmethod
     def of(cls, cell: Cell, setting: SharedSetting, **facts: Any) -> CellRecord:
-        """Make the record of a cell that was run; ``facts`` are the fields that the cell does not decide."""
+        """Make the record of a cell that was run; ``facts`` are the fields that the cell does not decide.
+
+        Args:
+            cell: The cell.
+            setting: What it shares with the others.
+            **facts: Scores, time, versions and the like.
+
+        Returns:
+            The record.
+        """
         return cls(cell.spec.label, cell.spec.words, _plain_stages(cell.spec), cell.seed, cell.order, setting, **facts)
 
     @property
@@ -140,7 +156,14 @@ class CellRecord:
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> CellRecord:
-        """Make a record from what :meth:`to_dict` returned; files without ``begun_by`` are older than this field."""
+        """Make a record from what :meth:`to_dict` returned; files without ``begun_by`` are older than this field.
+
+        Args:
+            values: What the file holds.
+
+        Returns:
+            The record.
+        """
         known = {
             item.name: values[item.name] for item in fields(cls) if item.name != "begun_by" or "begun_by" in values
         }
@@ -205,7 +228,14 @@ def cell_name(label: str, seed: int | None) -> str:
 
 
 def split_by_setting(records: Iterable[CellRecord]) -> tuple[list[CellRecord], list[CellRecord]]:
-    """Split cells into those that can stand in one table with the newest, and those of another text, encoder or protocol."""
+    """Split cells into those that can stand in one table with the newest, and those of another text, encoder or protocol.
+
+    Args:
+        records: Finished cells.
+
+    Returns:
+        The comparable ones, and the others.
+    """
     everything = list(records)
     newest = max(everything, key=lambda record: record.finished)
     fitting = [record for record in everything if record.setting.difference(newest.setting) is None]

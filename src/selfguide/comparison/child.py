@@ -26,7 +26,11 @@ class _Job(Protocol):
 
 
 def main() -> int:
-    """Run the jobs that standard input names; returns only when the user stops one."""
+    """Run the jobs that standard input names; returns only when the user stops one.
+
+    Returns:
+        The exit code.
+    """
     files: queue.SimpleQueue[Path] = queue.SimpleQueue()
     threading.Thread(target=_listen, args=(files,), daemon=True).start()
     while True:

@@ -26,7 +26,14 @@ class Change:
 
 
 def listed(words: str) -> list[str]:
-    """Split rows at commas; what follows a comma and starts no row belongs to the value before it."""
+    """Split rows at commas; what follows a comma and starts no row belongs to the value before it.
+
+    Args:
+        words: What was said.
+
+    Returns:
+        The rows.
+    """
     found: list[str] = []
     for piece in words.split(","):
         _, rest = labelled(piece.strip())
@@ -49,7 +56,14 @@ def labelled(words: str) -> tuple[str, str]:
 
 
 def chain(words: str) -> list[str]:
-    """Split a row into its stages. A name with a plus in it is one method, and 1e+5 is one value."""
+    """Split a row into its stages. A name with a plus in it is one method, and 1e+5 is one value.
+
+    Args:
+        words: A row.
+
+    Returns:
+        The stages, in order.
+    """
     parts, found = words.split("+"), list[str]()
     while parts:
         reach = _longest_name(parts)
@@ -81,7 +95,14 @@ def _is_method(name: str) -> bool:
 
 
 def named_stage(words: str) -> tuple[str, dict[str, str]]:
-    """Split a stage into the method's reference and its options."""
+    """Split a stage into the method's reference and its options.
+
+    Args:
+        words: A stage.
+
+    Returns:
+        The reference, and the values by option, as text.
+    """
     name, *options = _OPTION.split(words)
     if ":" in name and (name.partition(":")[0] in names() or not registry.is_path(name)):
         raise UsageError(f"{words}: an option is written :name=value, as in {name.partition(':')[0]}:epochs=2.")
@@ -94,7 +115,17 @@ def named_stage(words: str) -> tuple[str, dict[str, str]]:
 
 
 def change(words: str) -> Change:
-    """Read a ``--set``."""
+    """Read a ``--set``.
+
+    Args:
+        words: What was said.
+
+    Returns:
+        The change, and which method it is for.
+
+    Raises:
+        UsageError: It is not of this form.
+    """
     key, equals, value = words.partition("=")
     target, _, name = key.rpartition(".")
     if not equals or not name:

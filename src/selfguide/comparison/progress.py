@@ -24,7 +24,11 @@ class CellProgress:
 
     @contextmanager
     def bar(self) -> Iterator[None]:
-        """Show a bar over the cells, where there is a terminal."""
+        """Show a bar over the cells, where there is a terminal.
+
+        Yields:
+            Nothing; the bar is closed when the block ends.
+        """
         with self.reporter.bar("cells", self.total, "cells") as self._advance:
             yield
 

@@ -44,13 +44,24 @@ class SubprocessJob(Protocol[_Made]):
         """Remove the record that a former run left."""
 
     def run(self) -> _Made:
-        """Run the job in this process, and write its record."""
+        """Run the job in this process, and write its record.
+
+        Returns:
+            The record.
+        """
 
     def find_record(self) -> _Made | None:
         """Return the record that the job wrote, or None."""
 
     def record_failure(self, reason: str) -> _Made:
-        """Write and return the record of a job whose process left none."""
+        """Write and return the record of a job whose process left none.
+
+        Args:
+            reason: What is known about the end of the process.
+
+        Returns:
+            The record.
+        """
 
 
 def cores() -> int:
@@ -118,7 +129,15 @@ def split_finished(jobs: Sequence[CellJob], again: bool, reporter: Reporter) -> 
 
 
 def run_jobs(jobs: Sequence[CellJob], processes: int) -> Generator[CellRecord, None, None]:
-    """Run cells, in this process if it is the only one, and yield each record as the cell ends."""
+    """Run cells, in this process if it is the only one, and yield each record as the cell ends.
+
+    Args:
+        jobs: One for each cell.
+        processes: How many at a time.
+
+    Yields:
+        The record of each cell, in the order in which they end.
+    """
     if processes == 1:
         for job in jobs:
             yield run_cell(job)

@@ -119,7 +119,15 @@ def dev_rows(dev: str | Path | None, locator: DatasetLocator) -> TaskData | None
 
 
 def write_pairs(rows: TaskData, path: Path) -> Path:
-    """Write rows as a file of graded pairs that a run can read; returns its path."""
+    """Write rows as a file of graded pairs that a run can read; returns its path.
+
+    Args:
+        rows: Graded pairs.
+        path: The file.
+
+    Returns:
+        The path.
+    """
     with path.open("w", encoding="utf-8", newline="\n") as target:
         for part in rows.parts:
             for grade, *pair in zip(part.grades or [], part.first, part.second or [], strict=True):

@@ -75,11 +75,22 @@ class CellJob:
         return CellFolder(self.output).find(self.cell)
 
     def run(self) -> CellRecord:
-        """Run the cell in this process."""
+        """Run the cell in this process.
+
+        Returns:
+            The record.
+        """
         return run_cell(self)
 
     def record_failure(self, reason: str) -> CellRecord:
-        """Write and return the record of a cell whose process left none."""
+        """Write and return the record of a cell whose process left none.
+
+        Args:
+            reason: What is known about the end of the process.
+
+        Returns:
+            The record.
+        """
         record = failed_record(self, reason)
         CellFolder(self.output).write(self.cell, record)
         return record

@@ -45,7 +45,14 @@ Row = str | None
 
 
 def clean(text: str) -> str:
-    """Normalise to NFC, drop invisible characters, collapse white space to single spaces and strip it at the ends."""
+    """Normalise to NFC, drop invisible characters, collapse white space to single spaces and strip it at the ends.
+
+    Args:
+        text: The line.
+
+    Returns:
+        The sentence.
+    """
     # Most lines are clean. Printable means: no control or format character, and no white space but the space.
     if text.isprintable() and "  " not in text and unicodedata.is_normalized("NFC", text):
         return text.strip()
@@ -65,7 +72,14 @@ def replace_surrogates(text: str) -> MarkedText:
 
 
 def count_flags(flags: Counter[int]) -> dict[str, int]:
-    """Turn counts of flag combinations into counts of each flag, under the names of the summary's fields."""
+    """Turn counts of flag combinations into counts of each flag, under the names of the summary's fields.
+
+    Args:
+        flags: How often each combination occurred.
+
+    Returns:
+        How often each flag was set.
+    """
     names = {
         "kept": KEPT,
         "blank": BLANK,
@@ -93,7 +107,14 @@ class RowFilter:
         self._seen = None if options.keep_duplicates else SeenHashes()
 
     def apply(self, batch: list[Row]) -> FilteredBatch:
-        """Clean and filter the next rows of the pass."""
+        """Clean and filter the next rows of the pass.
+
+        Args:
+            batch: The rows.
+
+        Returns:
+            What is left of them, and what was dropped for which reason.
+        """
         max_chars = self._options.max_chars
         filtered = FilteredBatch(bytearray(len(batch)), [], [])
         for row, raw in enumerate(batch):

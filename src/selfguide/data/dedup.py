@@ -52,7 +52,14 @@ class SeenHashes:
         return self._buffer.nbytes + sum(run.nbytes for run in self._runs)
 
     def first_occurrences(self, hashes: Hashes) -> Mask:
-        """Add the next hashes of the stream, and return where one occurs for the first time in all of it."""
+        """Add the next hashes of the stream, and return where one occurs for the first time in all of it.
+
+        Args:
+            hashes: Of the next sentences.
+
+        Returns:
+            A mask, true where a hash is new.
+        """
         import numpy as np
 
         values, positions = np.unique(hashes, return_index=True)

@@ -166,6 +166,13 @@ def line_chunks(blocks: Iterable[bytes], longest: int) -> Iterator[Chunk]:
     """Regroup blocks of bytes into complete lines.
 
     Of a line of more than ``longest`` bytes, which must be no less than a block, the start is kept and the rest skipped.
+
+    Args:
+        blocks: The file's content.
+        longest: Bytes of a line that are kept.
+
+    Yields:
+        Chunks of complete lines.
     """
     line = 1
     held: list[bytes] = []  # the start of a line whose end has not come yet

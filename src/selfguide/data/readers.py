@@ -243,7 +243,16 @@ def _require_str(index: int, value: object) -> None:
 
 
 def without_surrogates(text: str, where: str, options: TextOptions) -> str:
-    """Treat half of a surrogate pair, which UTF-8 cannot encode, as ``on_bad_utf8`` says; ``where`` names the row."""
+    """Treat half of a surrogate pair, which UTF-8 cannot encode, as ``on_bad_utf8`` says; ``where`` names the row.
+
+    Args:
+        text: What was read.
+        where: The row, for the message.
+        options: How text is read.
+
+    Returns:
+        The text, which UTF-8 can encode.
+    """
     if not has_surrogates(text):
         return text
     if options.on_bad_utf8 == "error":

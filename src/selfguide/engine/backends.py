@@ -31,10 +31,25 @@ class Runner(Protocol):
     """Computes embeddings of a chunk of sentences in two steps, so that the first can run ahead of the second."""
 
     def tokenise(self, sentences: list[str]) -> Any:
-        """Tokenise a chunk."""
+        """Tokenise a chunk.
+
+        Args:
+            sentences: The chunk.
+
+        Returns:
+            What :meth:`start` takes.
+        """
 
     def start(self, tokens: Any, batch_size: int | None) -> Pending:
-        """Start computing, with at most ``batch_size`` sentences a pass; the result waits for the embeddings."""
+        """Start computing, with at most ``batch_size`` sentences a pass; the result waits for the embeddings.
+
+        Args:
+            tokens: What :meth:`tokenise` returned.
+            batch_size: Most sentences a pass; ``None`` chooses it by the number of tokens.
+
+        Returns:
+            A function that waits and returns the embeddings.
+        """
 
 
 def check_backend(backend: str) -> None:

@@ -53,11 +53,26 @@ class OnnxRunner:
         )
 
     def tokenise(self, sentences: list[str]) -> Tokens:
-        """Tokenise a chunk of sentences."""
+        """Tokenise a chunk of sentences.
+
+        Args:
+            sentences: The chunk.
+
+        Returns:
+            Their tokens.
+        """
         return tokenise(self.tokenizer, sentences, self.limit)
 
     def start(self, tokens: Tokens, batch_size: int | None) -> Pending:
-        """Compute the embeddings of a chunk; the result returns them."""
+        """Compute the embeddings of a chunk; the result returns them.
+
+        Args:
+            tokens: Of the chunk.
+            batch_size: Most sentences a pass.
+
+        Returns:
+            A function that returns the embeddings.
+        """
         padding = int(getattr(self.tokenizer, "pad_token_id", 0) or 0)
         vectors: Vectors = np.zeros((len(tokens.lengths), self.width), dtype=np.float32)
 

@@ -74,7 +74,14 @@ class Layout:
 
 
 def layout(attention_mask: Tensor) -> Layout:
-    """Lay the sentences of a padded batch out in rows; on a GPU this waits for the mask to be read back."""
+    """Lay the sentences of a padded batch out in rows; on a GPU this waits for the mask to be read back.
+
+    Args:
+        attention_mask: Of the padded batch, (batch, length).
+
+    Returns:
+        Where each sentence goes.
+    """
     mask = attention_mask.detach().to("cpu").bool()
     starts = mask.long().argmax(dim=1)  # not 0 where the tokenizer pads on the left
     plan = layout_of(mask.sum(dim=1).tolist(), mask.shape[1], starts.tolist())

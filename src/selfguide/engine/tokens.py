@@ -75,7 +75,16 @@ class Tokens:
         return ids, mask.astype(np.int64)
 
     def batches(self, budget: int, most: int | None, parts: int = 1) -> list[Batch]:
-        """Split the sentences into batches, the longest first; see :func:`rows_by_length` for the arguments."""
+        """Split the sentences into batches, the longest first; see :func:`rows_by_length` for the arguments.
+
+        Args:
+            budget: Most tokens a batch.
+            most: Most sentences a batch.
+            parts: Divide the work into at least so many batches.
+
+        Returns:
+            The batches, which together hold every sentence once.
+        """
         split = rows_by_length(self.lengths, budget, most, parts)
         if not split:
             return []

@@ -35,12 +35,27 @@ class FlatRunner:
         self.first_only = not self.keep_states and _reads_first_token_only(model)
 
     def tokenise(self, sentences: list[str]) -> Tokens:
-        """Tokenise a chunk of sentences."""
+        """Tokenise a chunk of sentences.
+
+        Args:
+            sentences: The chunk.
+
+        Returns:
+            Their tokens.
+        """
         return tokenise(self.model.tokenizer, sentences, length_limit(self.model))
 
     @torch.inference_mode()
     def start(self, tokens: Tokens, batch_size: int | None) -> Pending:
-        """Start computing a chunk; the result waits for the embeddings."""
+        """Start computing a chunk; the result waits for the embeddings.
+
+        Args:
+            tokens: Of the chunk.
+            batch_size: Most sentences a pass.
+
+        Returns:
+            A function that waits and returns the embeddings.
+        """
         layers = flat_layers(self.transformer, self.dtype)
         assert layers is not None
         device = self.model.device
@@ -117,7 +132,15 @@ class StockRunner:
         return sentences
 
     def start(self, sentences: list[str], batch_size: int | None) -> Pending:
-        """Compute the embeddings of a chunk; the result returns them."""
+        """Compute the embeddings of a chunk; the result returns them.
+
+        Args:
+            sentences: The chunk.
+            batch_size: Most sentences a pass.
+
+        Returns:
+            A function that returns the embeddings.
+        """
         found: dict[int, Vectors] = {}
         batches = token_batches(self.model, sentences, batch_size)
 

@@ -142,7 +142,14 @@ class VectorForm:
 
 
 def normalised(vectors: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Scale each row to length 1; a row of zeros stays."""
+    """Scale each row to length 1; a row of zeros stays.
+
+    Args:
+        vectors: (count, dim).
+
+    Returns:
+        The scaled rows.
+    """
     norms = np.linalg.norm(vectors, axis=1, keepdims=True)
     return vectors / np.where(norms > 0, norms, np.float32(1.0))
 

@@ -89,7 +89,14 @@ class CachedViews:
 
 
 def find(key: ViewsKey) -> CachedViews | None:
-    """Open a store, or return ``None`` where there is none that can be read."""
+    """Open a store, or return ``None`` where there is none that can be read.
+
+    Args:
+        key: What the views depend on.
+
+    Returns:
+        The store.
+    """
     try:
         return CachedViews(cache_folder(VIEWS) / key.name)
     except (OSError, ValueError):  # missing, or not an array

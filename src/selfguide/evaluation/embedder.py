@@ -113,6 +113,9 @@ def embedder(
 ) -> Embedder:
     """Make an :class:`Embedder` of any encoder; the arguments are those of :func:`selfguide.evaluate`.
 
+    Returns:
+        The embedder.
+
     Raises:
         UsageError: It is no encoder, or a pooling is chosen for a function.
         SelfguideError: A function fails on four short sentences.
@@ -156,6 +159,9 @@ def pooled_embedders(
     """Make an embedder for each of several poolings of an encoder's last layers, which share one pass over the text.
 
     The other arguments are those of :func:`selfguide.evaluate`.
+
+    Returns:
+        An embedder for each pooling, in their order.
     """
     from selfguide.evaluation.shared_pass import SharedPass
     from selfguide.models.encoders import load_encoder, with_pooling

@@ -115,6 +115,9 @@ def load_tasks(
 
     The arguments are those of :func:`evaluate`.
 
+    Returns:
+        The rows of each task.
+
     Raises:
         SelfguideError: Rows are missing, or a task is unknown.
         UsageError: Two files or tasks have the same name.

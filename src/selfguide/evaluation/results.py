@@ -60,7 +60,14 @@ class TaskScore:
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> TaskScore:
-        """Make a score from what :meth:`to_dict` returned."""
+        """Make a score from what :meth:`to_dict` returned.
+
+        Args:
+            values: What the file holds.
+
+        Returns:
+            The score.
+        """
         values = dict(values)
         values["value"] = math.nan if values["value"] is None else values["value"]
         values["interval"] = tuple(values["interval"]) if values["interval"] else None

@@ -180,7 +180,14 @@ class ClearLoss(HeadedLoss):
         return loss
 
     def contrast(self, embeddings: Tensor) -> Tensor:
-        """Compute NT-Xent of 2N embeddings, the second N of them the second copies of the first N."""
+        """Compute NT-Xent of 2N embeddings, the second N of them the second copies of the first N.
+
+        Args:
+            embeddings: (2N, dim).
+
+        Returns:
+            The loss.
+        """
         with full_precision(embeddings):
             first, second = self.head(single(embeddings)).chunk(2)
             return functional.nt_xent_pairs(first, second, self.temperature)

@@ -119,7 +119,14 @@ class DropoutContrastLoss(HeadedLoss):
         return self.contrast(torch.cat(pairs.unbind(dim=1)))
 
     def contrast(self, embeddings: Tensor) -> Tensor:
-        """Compute the loss of 2N embeddings, the second N of them the second versions of the first N."""
+        """Compute the loss of 2N embeddings, the second N of them the second versions of the first N.
+
+        Args:
+            embeddings: (2N, dim).
+
+        Returns:
+            The loss.
+        """
         with full_precision(embeddings):
             first, second = self.head(single(embeddings)).chunk(2)
             return functional.info_nce(first, second, self.temperature)

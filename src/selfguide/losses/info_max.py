@@ -137,6 +137,12 @@ def with_convolutions(encoder: SentenceTransformer, windows: str = "1,3,5", filt
 def parse_windows(text: str) -> tuple[int, ...]:
     """Parse widths such as ``"1,3,5"``.
 
+    Args:
+        text: The widths, with commas.
+
+    Returns:
+        The widths.
+
     Raises:
         UsageError: They are not odd numbers; an even window has no token in its middle.
     """

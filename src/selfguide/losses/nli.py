@@ -107,7 +107,15 @@ class NLISoftmaxLoss(HeadedLoss):
         return self.classify(u, v, labels)
 
     def both(self, premises: Features, hypotheses: Features) -> Features:
-        """Concatenate the tokenised premises and hypotheses to one batch."""
+        """Concatenate the tokenised premises and hypotheses to one batch.
+
+        Args:
+            premises: Their tokens.
+            hypotheses: Theirs.
+
+        Returns:
+            One batch, the premises first.
+        """
         return stacked([premises, hypotheses], padding=self.padding_id)
 
     def classify(self, u: Tensor, v: Tensor, labels: Tensor | None) -> Tensor:

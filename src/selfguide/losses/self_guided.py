@@ -228,7 +228,15 @@ class SelfGuidedLoss(HeadedLoss):
             self._graphs = GraphedSteps(self, self._recorded_step, run.reporter.note)
 
     def on_host(self, features: dict[str, Any], rows: list[int]) -> dict[str, Any]:
-        """Add the cached views and the layout of the packed batch, which need no device."""
+        """Add the cached views and the layout of the packed batch, which need no device.
+
+        Args:
+            features: The collated batch, on the CPU.
+            rows: Its rows of the tokenised text.
+
+        Returns:
+            The batch, with what this step can use of the two.
+        """
         if self._kept is not None:
             features["views"] = self._kept.rows(rows)
         if self.gradient_cache or not can_pack(self.transformer):
@@ -242,7 +250,14 @@ class SelfGuidedLoss(HeadedLoss):
         return features
 
     def train(self, mode: bool = True) -> SelfGuidedLoss:
-        """Set the student and the head to training mode; the guide stays in evaluation mode."""
+        """Set the student and the head to training mode; the guide stays in evaluation mode.
+
+        Args:
+            mode: Whether to train.
+
+        Returns:
+            The loss itself.
+        """
         super().train(mode)
         self.guide.eval()
         return self
@@ -281,12 +296,28 @@ class SelfGuidedLoss(HeadedLoss):
             return layer_views(self.guide, inputs, self.view_pooling, self.layers, plan)
 
     def whole(self, embeddings: Tensor, views: Tensor) -> Tensor:
-        """Compute the whole loss: the objective and the λ term."""
+        """Compute the whole loss: the objective and the λ term.
+
+        Args:
+            embeddings: c, (batch, dim).
+            views: h, (batch, layers, dim).
+
+        Returns:
+            The loss.
+        """
         loss = self.contrast(embeddings, views)
         return loss + self.stay_close * self.distance() if self.stay_close > 0 else loss
 
     def contrast(self, embeddings: Tensor, views: Tensor) -> Tensor:
-        """Compute the objective on embeddings (batch, dim) and views (batch, layers, dim), through the head."""
+        """Compute the objective on embeddings (batch, dim) and views (batch, layers, dim), through the head.
+
+        Args:
+            embeddings: c.
+            views: h.
+
+        Returns:
+            The objective without the λ term.
+        """
         function = functional.objective(self.objective)
         if self.objective in functional.SINGLE_VIEW_OBJECTIVES:
             views = _draw_one(views)
@@ -297,7 +328,11 @@ class SelfGuidedLoss(HeadedLoss):
             return function(projected, projected_views.view(*views.shape[:-1], -1), self.temperature)
 
     def distance(self) -> Tensor:
-        """Compute ‖θ_F − θ_T‖² over the parameters that are trained."""
+        """Compute ‖θ_F − θ_T‖² over the parameters that are trained.
+
+        Returns:
+            The squared distance.
+        """
         return functional.stay_close(self._student_parameters, self._guide_parameters)
 
     def get_config_dict(self) -> dict[str, Any]:

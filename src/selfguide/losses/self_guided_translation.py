@@ -90,6 +90,14 @@ class SelfGuidedTranslationLoss(SelfGuidedLoss):
         return self.whole(first, views) + self.translation_weight * self.translation_contrast(first, second)
 
     def translation_contrast(self, first: Tensor, second: Tensor) -> Tensor:
-        """Compute NT-Xent between the embeddings of sentences and of their translations, through the head."""
+        """Compute NT-Xent between the embeddings of sentences and of their translations, through the head.
+
+        Args:
+            first: Embeddings of the sentences, (batch, dim).
+            second: Of their translations.
+
+        Returns:
+            The loss.
+        """
         with full_precision(first):
             return functional.nt_xent_pairs(self.head(single(first)), self.head(single(second)), self.temperature)

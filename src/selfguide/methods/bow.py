@@ -73,7 +73,16 @@ class BagOfWords(Method):
 
 
 def random_vectors(count: int, size: int, seed: int) -> Tensor:
-    """Draw standard normal vectors (count, size), on the CPU so that a seed means the same on every device."""
+    """Draw standard normal vectors (count, size), on the CPU so that a seed means the same on every device.
+
+    Args:
+        count: How many.
+        size: Dimensions of each.
+        seed: Where they come from.
+
+    Returns:
+        The vectors.
+    """
     return torch.randn(count, size, generator=torch.Generator().manual_seed(seed))
 
 

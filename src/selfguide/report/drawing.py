@@ -59,7 +59,15 @@ class Drawing:
 
     @classmethod
     def of_size(cls, width: float = _WIDTH, height: float = _HEIGHT) -> Drawing:
-        """Make an empty drawing of a size in points."""
+        """Make an empty drawing of a size in points.
+
+        Args:
+            width: In points.
+            height: In points.
+
+        Returns:
+            The drawing.
+        """
         from matplotlib.figure import Figure as Canvas
         from matplotlib.layout_engine import ConstrainedLayoutEngine
 

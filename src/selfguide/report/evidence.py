@@ -64,7 +64,14 @@ class RunEvidence:
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> RunEvidence:
-        """Read what ``dataclasses.asdict`` and JSON made of the evidence."""
+        """Read what ``dataclasses.asdict`` and JSON made of the evidence.
+
+        Args:
+            values: What the file holds.
+
+        Returns:
+            The evidence.
+        """
         return cls(int(values["measured"]), tuple(values["sentences"]), _side(values["before"]), _side(values["after"]))
 
 

@@ -24,14 +24,28 @@ def number(value: float | None, decimals: int = 2, sign: bool = False) -> str:
 
 
 def duration(seconds: float) -> str:
-    """Format a time in seconds, minutes or hours."""
+    """Format a time in seconds, minutes or hours.
+
+    Args:
+        seconds: The time.
+
+    Returns:
+        It with its unit, such as ``45 s`` or ``1.5 h``.
+    """
     if seconds < 90:
         return f"{seconds:.0f} s" if seconds >= 10 else f"{seconds:.1f} s"
     return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
 
 
 def setting(value: Any) -> str:
-    """Format a value of a configuration."""
+    """Format a value of a configuration.
+
+    Args:
+        value: The value.
+
+    Returns:
+        It as it is shown.
+    """
     if value is None or value == "":
         return "none"
     if isinstance(value, bool):
@@ -42,5 +56,12 @@ def setting(value: Any) -> str:
 
 
 def listed(values: dict[str, Any]) -> str:
-    """Format settings on one line: ``epochs 2, seed 1``."""
+    """Format settings on one line: ``epochs 2, seed 1``.
+
+    Args:
+        values: The settings by name.
+
+    Returns:
+        The line.
+    """
     return ", ".join(f"{name} {setting(value)}" for name, value in values.items())

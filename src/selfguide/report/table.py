@@ -106,7 +106,14 @@ def settings_table(values: Mapping[str, Any], caption: str) -> Table:
 
 
 def to_csv(table: Table) -> str:
-    """Write a table as CSV, numbers in full."""
+    """Write a table as CSV, numbers in full.
+
+    Args:
+        table: The table.
+
+    Returns:
+        The CSV text.
+    """
     target = io.StringIO()
     writer = csv.writer(target, lineterminator="\n")
     keys = [(heading.key or heading.title, heading.spread) for heading in table.headings]
@@ -123,7 +130,14 @@ def to_csv(table: Table) -> str:
 
 
 def to_markdown(table: Table) -> str:
-    """Write a table in Markdown, the best of each column in bold, with its notes as paragraphs below it."""
+    """Write a table in Markdown, the best of each column in bold, with its notes as paragraphs below it.
+
+    Args:
+        table: The table.
+
+    Returns:
+        The Markdown text.
+    """
 
     def line(cells: Sequence[str]) -> str:
         return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
@@ -137,7 +151,14 @@ def to_markdown(table: Table) -> str:
 
 
 def to_latex(table: Table) -> str:
-    """Write a table as a booktabs tabular, with its notes as comments above it."""
+    """Write a table as a booktabs tabular, with its notes as comments above it.
+
+    Args:
+        table: The table.
+
+    Returns:
+        The LaTeX text.
+    """
 
     def shown(place: int, cell: Cell) -> str:
         text = rf"\textbf{{{_latex(cell.text)}}}" if table.is_best(place, cell) else _latex(cell.text)

@@ -51,11 +51,23 @@ class MeasurementContext:
         return self.device != "cpu" and torch.cuda.is_available()
 
     def load_encoder(self) -> SentenceTransformer:
-        """Load the encoder that the study starts from."""
+        """Load the encoder that the study starts from.
+
+        Returns:
+            The encoder.
+        """
         return load_encoder(self.encoder, device=self.device)
 
     def kept_encoder(self, grid: str, label: str, seed: int | None) -> SentenceTransformer:
         """Load the encoder that a grid with ``keep=True`` has made of a row with a seed.
+
+        Args:
+            grid: The grid's key.
+            label: The row.
+            seed: The seed; ``None`` for a row without one.
+
+        Returns:
+            The encoder.
 
         Raises:
             SelfguideError: That cell has not finished.
@@ -67,19 +79,37 @@ class MeasurementContext:
         raise SelfguideError(f"There is no finished encoder {label!r} with seed {seed} in the grid {grid!r}.")
 
     def sentences(self) -> list[str]:
-        """Read the study's text."""
+        """Read the study's text.
+
+        Returns:
+            The sentences.
+        """
         return self.text.read_text(encoding="utf-8").split("\n")[:-1]
 
     def rows(self, task: str) -> TaskData:
-        """Read the rows of any task by its name."""
+        """Read the rows of any task by its name.
+
+        Args:
+            task: The task's name.
+
+        Returns:
+            Its rows.
+        """
         return DatasetLocator(self.data).rows(task_named(task))
 
     def task_rows(self) -> list[TaskData]:
-        """Read the rows of the study's tasks, and of the user's own pairs."""
+        """Read the rows of the study's tasks, and of the user's own pairs.
+
+        Returns:
+            The rows of each.
+        """
         return load_tasks(self.tasks, self.pairs, self.data, PROTOCOL)
 
     def graded_tasks(self) -> list[TaskData]:
         """Read the rows of those among the study's tasks that have graded pairs.
+
+        Returns:
+            The rows of each.
 
         Raises:
             UsageError: None of the tasks has graded pairs.
@@ -137,6 +167,9 @@ class GradedPairs:
         Args:
             rows: The task's rows.
             differing: Whether at least two grades must differ.
+
+        Returns:
+            The pairs of all parts.
 
         Raises:
             SelfguideError: The grades do not differ.

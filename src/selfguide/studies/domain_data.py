@@ -71,6 +71,9 @@ def sample_text(name: str, limit: int | None, context: MeasurementContext, work:
         context: Names the data folder.
         work: A folder for temporary files.
 
+    Returns:
+        The sample.
+
     Raises:
         SelfguideError: The data folder, or the text in it, is missing.
     """

@@ -128,7 +128,20 @@ def tuned_on(
     tests: list[str],
     limit: int | None,
 ) -> dict[str, Any]:
-    """Tune methods × seeds on one text, and score them on every test set."""
+    """Tune methods × seeds on one text, and score them on every test set.
+
+    Args:
+        context: What the study runs on.
+        text: Half or domain to tune on.
+        methods: The methods.
+        settings: Changes of their settings.
+        seeds: The seeds.
+        tests: The test sets.
+        limit: Sentences of the text; ``None``: all.
+
+    Returns:
+        The scores, as the study's record keeps them.
+    """
     with TemporaryDirectory(prefix="selfguide-domains-") as work:
         sample = sample_text(text, limit, context, Path(work))
         pairs = [*context.pairs, *(pairs_file(test, context, Path(work)) for test in tests)]
@@ -138,7 +151,16 @@ def tuned_on(
 
 
 def untuned_on_pairs(context: MeasurementContext, seeds: list[int], tests: list[str]) -> dict[str, Any]:
-    """Score the rows without a text on the test sets that are no tasks; the grid scores them on the tasks."""
+    """Score the rows without a text on the test sets that are no tasks; the grid scores them on the tasks.
+
+    Args:
+        context: What the study runs on.
+        seeds: Seeds of rows that have some.
+        tests: The test sets.
+
+    Returns:
+        The scores, as the study's record keeps them.
+    """
     with TemporaryDirectory(prefix="selfguide-domains-") as work:
         pairs = [pairs_file(test, context, Path(work)) for test in tests]
         text = NamedText(Sentences.from_strings(context.sentences()), ("no text",))

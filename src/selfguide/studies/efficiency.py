@@ -112,7 +112,17 @@ def _key(kind: str, label: str, turn: int) -> str:
 def training_cost(
     context: MeasurementContext, stages: Sequence[Mapping[str, Any]], seed: int | None, turn: int
 ) -> dict[str, Any]:
-    """Measure a method from the loaded encoder to the finished one; the encoder is thrown away."""
+    """Measure a method from the loaded encoder to the finished one; the encoder is thrown away.
+
+    Args:
+        context: What the study runs on.
+        stages: The method's configurations.
+        seed: The seed; ``None`` for a method without one.
+        turn: Number of the repetition.
+
+    Returns:
+        Seconds and memory, as the study's record keeps them.
+    """
     sentences = context.sentences()
     # One step on a few sentences first, so that loading libraries does not count.
     _train(context, stages, seed, sentences[:_WARM_UP], max_steps=1)
@@ -141,7 +151,18 @@ def _train(
 
 
 def inference_cost(context: MeasurementContext, label: str, seed: int | None, turn: int, passes: int) -> dict[str, Any]:
-    """Measure how the finished encoder encodes the study's text."""
+    """Measure how the finished encoder encodes the study's text.
+
+    Args:
+        context: What the study runs on.
+        label: The row.
+        seed: The seed; ``None`` for a row without one.
+        turn: Number of the repetition.
+        passes: How often the text is encoded.
+
+    Returns:
+        Seconds of each pass, dimensions and memory, as the study's record keeps them.
+    """
     sentences = context.sentences()
     sentence_vectors(context.kept_encoder(GRID, label, seed), sentences[:_WARM_UP], context.batch_size)
     times = []

@@ -41,7 +41,15 @@ class EncoderFacts:
 
     @classmethod
     def of(cls, encoder: str | Path, device: str) -> EncoderFacts:
-        """Load an encoder and describe it."""
+        """Load an encoder and describe it.
+
+        Args:
+            encoder: Name or folder.
+            device: Where to load it.
+
+        Returns:
+            The facts.
+        """
         with quiet_libraries():
             model = load_encoder(encoder, device=device)
             try:

@@ -200,7 +200,23 @@ def finetuned(
     batch_size: int,
     learning_rate: float,
 ) -> dict[str, Any]:
-    """Fine-tune one of the grid's encoders on some graded pairs, with stock sentence-transformers, and score it."""
+    """Fine-tune one of the grid's encoders on some graded pairs, with stock sentence-transformers, and score it.
+
+    Args:
+        context: What the study runs on.
+        start: The row whose encoder is fine-tuned.
+        seeded: Whether that row has seeds.
+        size: How many pairs, or ``all``.
+        seed: Of the draw and of the training.
+        pairs_from: The graded pairs.
+        loss: Name of the loss.
+        epochs: Passes over the pairs.
+        batch_size: Pairs a step.
+        learning_rate: The highest.
+
+    Returns:
+        Pairs, steps and scores, as the study's record keeps them.
+    """
     pairs = draw_pairs(read_graded(context, pairs_from), size, seed)
     encoder = context.kept_encoder(GRID, start, seed if seeded else None)
     rows = Dataset.from_dict({"sentence1": pairs.first, "sentence2": pairs.second, "score": pairs.grades})
@@ -232,6 +248,9 @@ def read_graded(context: MeasurementContext, name: str) -> GradedPairs:
         context: Names the data folder.
         name: ``stsb-train``, a task, or a file.
 
+    Returns:
+        The pairs.
+
     Raises:
         SelfguideError: It has no grades.
     """
@@ -248,6 +267,14 @@ def read_graded(context: MeasurementContext, name: str) -> GradedPairs:
 
 def draw_pairs(pairs: GradedPairs, size: str, seed: int) -> GradedPairs:
     """Draw pairs at random; for one seed, a smaller draw is a subset of a larger one.
+
+    Args:
+        pairs: To draw from.
+        size: How many, or ``all``.
+        seed: Of the draw.
+
+    Returns:
+        The pairs drawn.
 
     Raises:
         SelfguideError: There are fewer pairs.

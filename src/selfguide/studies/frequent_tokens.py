@@ -143,7 +143,17 @@ def _values(runs: Runs, name: str) -> Values:
 
 
 def thinned(context: MeasurementContext, label: str | None, seed: int | None, removed: Sequence[int]) -> dict[str, Any]:
-    """Measure score and mean cosine of an encoder's mean-pooled tokens, for every number of tokens left out."""
+    """Measure score and mean cosine of an encoder's mean-pooled tokens, for every number of tokens left out.
+
+    Args:
+        context: What the study runs on.
+        label: The row; ``None`` for the untuned encoder.
+        seed: Its seed.
+        removed: Numbers of frequent tokens to leave out.
+
+    Returns:
+        Score and mean cosine by number, as the study's record keeps them.
+    """
     encoder = context.load_encoder() if label is None else context.kept_encoder(GRID, label, seed)
     ranks, tokens, shares = frequency_ranks(encoder, context.sentences(), removed)
     scores: list[list[float]] = [[] for _ in removed]

@@ -87,7 +87,16 @@ class Geometry(Study):
 
 
 def shape(context: MeasurementContext, label: str, seed: int | None) -> dict[str, Any]:
-    """Measure everything that the study shows of one encoder."""
+    """Measure everything that the study shows of one encoder.
+
+    Args:
+        context: What the study runs on.
+        label: The row.
+        seed: The seed; ``None`` for a row without one.
+
+    Returns:
+        The numbers, as the study's record keeps them.
+    """
     tasks = context.graded_tasks()
     rows = next((rows for rows in tasks if rows.task.name == "stsb"), tasks[0])
     pairs = GradedPairs.of(rows, differing=True)

@@ -84,7 +84,15 @@ def explained(units: Floats) -> dict[str, float]:
 
 
 def histograms(cosines: Floats, shares: Floats) -> list[list[int]]:
-    """Count cosines between :data:`EDGES`, a list for each of five bins of grades."""
+    """Count cosines between :data:`EDGES`, a list for each of five bins of grades.
+
+    Args:
+        cosines: Of the pairs.
+        shares: Their grades, scaled to [0, 1].
+
+    Returns:
+        The counts, by bin of grades and interval of cosines.
+    """
     bins = np.minimum((shares * GRADE_BINS).astype(int), GRADE_BINS - 1)
     return [np.histogram(cosines[bins == number], EDGES)[0].tolist() for number in range(GRADE_BINS)]
 

@@ -87,7 +87,14 @@ class Layers(Study):
 
 
 def probed(context: MeasurementContext) -> dict[str, Any]:
-    """Score every layer and pooling of the untuned encoder on every task."""
+    """Score every layer and pooling of the untuned encoder on every task.
+
+    Args:
+        context: What the study runs on.
+
+    Returns:
+        The scores by layer and pooling, as the study's record keeps them.
+    """
     encoder = context.load_encoder()
     kept = ("task", "rows", "sentences", "digest", "metric", "layers", "poolings", "scores", "notes")
     found = {}

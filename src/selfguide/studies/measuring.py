@@ -76,6 +76,9 @@ class MeasurementJob:
     def find_record(self) -> MeasurementRecord | None:
         """Read the record in the folder; None where there is none.
 
+        Returns:
+            The record, or ``None``.
+
         Raises:
             SelfguideError: The file cannot be read.
         """
@@ -115,11 +118,22 @@ class MeasurementJob:
             ) from None
 
     def run(self) -> MeasurementRecord:
-        """Make the measurement in this process."""
+        """Make the measurement in this process.
+
+        Returns:
+            The record.
+        """
         return measure(self)
 
     def record_failure(self, reason: str) -> MeasurementRecord:
-        """Write and return the record of a measurement that failed."""
+        """Write and return the record of a measurement that failed.
+
+        Args:
+            reason: What is known about the failure.
+
+        Returns:
+            The record.
+        """
         record = MeasurementRecord(self.stem, self.identity, error=reason, command=self.command, finished=_now())
         self.write_record(record)
         return record
@@ -144,7 +158,14 @@ def run_measurements(jobs: Sequence[MeasurementJob], process_count: int) -> Gene
 
 
 def measure(job: MeasurementJob) -> MeasurementRecord:
-    """Make a measurement and write its record. An error becomes a record too; only an interrupt is passed on."""
+    """Make a measurement and write its record. An error becomes a record too; only an interrupt is passed on.
+
+    Args:
+        job: The measurement.
+
+    Returns:
+        The record.
+    """
     try:
         record = _measured(job)
         job.write_record(record)
@@ -160,7 +181,14 @@ def measure(job: MeasurementJob) -> MeasurementRecord:
 
 
 def function_of(address: str) -> Callable[..., dict[str, Any]]:
-    """Import the function at ``module:name``."""
+    """Import the function at ``module:name``.
+
+    Args:
+        address: The address.
+
+    Returns:
+        The function.
+    """
     module, _, name = address.partition(":")
     found: Callable[..., dict[str, Any]] = getattr(import_module(module), name)
     return found

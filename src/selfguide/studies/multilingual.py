@@ -132,7 +132,14 @@ def kind_of(language: str) -> str:
 
 
 def vocabulary(context: MeasurementContext) -> dict[str, Any]:
-    """Measure how the encoder's tokenizer splits the test sets that are not in English."""
+    """Measure how the encoder's tokenizer splits the test sets that are not in English.
+
+    Args:
+        context: What the study runs on.
+
+    Returns:
+        By set, the share of unknown tokens and how many times as many tokens a byte takes as in English.
+    """
     encoder = context.load_encoder()
     english, _ = _count_tokens(encoder, context.sentences()[:_SENTENCES])
     tasks: dict[str, Any] = {}
@@ -169,7 +176,18 @@ def _count_tokens(encoder: SentenceTransformer, sentences: Sequence[str]) -> tup
 def tuned_in_english(
     context: MeasurementContext, methods: list[str], settings: list[str], seeds: list[int], force: bool
 ) -> dict[str, Any]:
-    """Tune methods × seeds on the English text and score them on every test set, or return why not."""
+    """Tune methods × seeds on the English text and score them on every test set, or return why not.
+
+    Args:
+        context: What the study runs on.
+        methods: The methods.
+        settings: Changes of their settings.
+        seeds: The seeds.
+        force: Tune although the tokenizer does not know the languages.
+
+    Returns:
+        The scores, or the reason, as the study's record keeps them.
+    """
     refused = None if force else _refusal(vocabulary(context)["tasks"])
     if refused is not None:
         return {"refused": refused}

@@ -118,6 +118,9 @@ def matrix(
         axes: What the columns and what the rows are.
         columns: The columns' titles by key.
         rows: By title, the value in each column.
+
+    Returns:
+        The heat map.
     """
     values = tuple(tuple(row.get(column) for column in columns) for row in rows.values())
     return Matrix(key, title, caption, *axes, tuple(columns.values()), tuple(rows), values)

@@ -63,6 +63,12 @@ def info(name: str) -> StudyInfo:
 def make(name: str) -> Study:
     """Import and make a study.
 
+    Args:
+        name: The study's name.
+
+    Returns:
+        The study.
+
     Raises:
         UsageError: There is no such study.
     """

@@ -74,6 +74,9 @@ def sweep_outcome(
         varied: What is varied, for titles.
         caption: The figure's caption.
         notes: The study's notes.
+
+    Returns:
+        The table, the figure and the notes.
     """
     rows: list[TableRow] = [{"method": m, column.key: x, **row_entries(row, of)} for m, x, row, of in points]
     for label, title in UNTUNED.items():

@@ -77,7 +77,14 @@ class BestWeights(TrainerCallback):
             control.should_evaluate = True
 
     def restore(self, student: SentenceTransformer) -> tuple[int, float]:
-        """Load the best weights into the student, and return the step they come from and their dev score."""
+        """Load the best weights into the student, and return the step they come from and their dev score.
+
+        Args:
+            student: The encoder, changed in place.
+
+        Returns:
+            The step and the score.
+        """
         with safe_open(self.path, framework="pt") as file:
             metadata = file.metadata()
         student.load_state_dict(load_file(self.path, device=str(student.device)), strict=False)
@@ -102,7 +109,11 @@ class ProgressAndCheckpoints(TrainerCallback):
 
     @contextlib.contextmanager
     def bar(self) -> Iterator[None]:
-        """Close the progress bar when the block ends, however training ends."""
+        """Close the progress bar when the block ends, however training ends.
+
+        Yields:
+            Nothing.
+        """
         with self._stack:
             yield
 
@@ -157,7 +168,11 @@ class StopOnSignal(TrainerCallback):
 
     @contextlib.contextmanager
     def listening(self) -> Iterator[None]:
-        """Handle the signals while the block runs; outside the main thread, where Python forbids it, do nothing."""
+        """Handle the signals while the block runs; outside the main thread, where Python forbids it, do nothing.
+
+        Yields:
+            Nothing; the former handlers are restored when the block ends.
+        """
         if threading.current_thread() is not threading.main_thread():
             yield
             return

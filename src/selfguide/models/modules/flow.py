@@ -64,7 +64,15 @@ class Flow(Module):
         self.blocks = nn.ModuleList(_Level(channels, depth, width, mixing) for channels in self.widths)
 
     def forward(self, features: dict[str, Any], **kwargs: Any) -> dict[str, Any]:
-        """Replace ``sentence_embedding`` by its image."""
+        """Replace ``sentence_embedding`` by its image.
+
+        Args:
+            features: With ``sentence_embedding``.
+            **kwargs: Not used.
+
+        Returns:
+            The features.
+        """
         features["sentence_embedding"] = self.transform(features["sentence_embedding"])[0]
         return features
 
@@ -88,7 +96,14 @@ class Flow(Module):
         return torch.cat([*final, vectors], dim=-1), log_det
 
     def inverse(self, latents: Tensor) -> Tensor:
-        """Map latents z, (batch, dim), back to embeddings x."""
+        """Map latents z, (batch, dim), back to embeddings x.
+
+        Args:
+            latents: z.
+
+        Returns:
+            x, (batch, dim).
+        """
         sizes = [wide - narrow for wide, narrow in pairwise(self.widths)]
         *final, vectors = torch.split(latents, [*sizes, self.widths[-1]], dim=-1)
         for level in reversed(range(self.levels)):
@@ -139,7 +154,11 @@ class Flow(Module):
         local_files_only: bool = False,
         **kwargs: Any,
     ) -> Flow:
-        """Read what :meth:`save` wrote; arguments are those of sentence-transformers' modules."""
+        """Read what :meth:`save` wrote; arguments are those of sentence-transformers' modules.
+
+        Returns:
+            The flow.
+        """
         where: dict[str, Any] = {
             "subfolder": subfolder,
             "token": token,
