@@ -2,11 +2,23 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import pytest
 
-from selfguide.files import atomic_path, remove_leftovers, replace_folder, write_text
+from selfguide.files import (
+    atomic_path,
+    damage_of,
+    folder_digests,
+    private_folder,
+    remove_leftovers,
+    replace_folder,
+    restore_folder,
+    write_text,
+)
 
 
 def _write_half(path: Path) -> None:
@@ -47,3 +59,98 @@ def test_text_and_folders_are_replaced(tmp_path: Path) -> None:
     replace_folder(tmp_path / "new", tmp_path / "old")
     assert [path.name for path in (tmp_path / "old").iterdir()] == ["new"]
     assert not (tmp_path / "new").exists()
+
+
+def test_temporary_files_are_new_and_private(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    target, victim = tmp_path / "vectors.npy", tmp_path / "victim"
+    victim.write_text("precious")
+    monkeypatch.setattr("secrets.token_hex", lambda size: "0" * 2 * size)
+    with atomic_path(target) as temporary:
+        assert temporary.stat().st_mode & 0o077 == 0
+        name = temporary.name
+    assert target.stat().st_mode & 0o777 == victim.stat().st_mode & 0o777
+    (tmp_path / name).symlink_to(victim)
+    with pytest.raises(FileExistsError), atomic_path(target):
+        pass
+    assert victim.read_text() == "precious"
+
+
+def _folder(path: Path, content: str) -> Path:
+    path.mkdir()
+    (path / "content").write_text(content)
+    return path
+
+
+def test_a_folder_is_exchanged_in_one_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """At every call that changes a name there is a folder of the target's name: a kill just then leaves one."""
+    target = _folder(tmp_path / "notes", "old")
+
+    def watched(*names: object) -> None:
+        assert (target / "content").is_file()
+        raise AssertionError("no rename is needed")
+
+    monkeypatch.setattr("os.rename", watched)
+    replace_folder(_folder(tmp_path / "new", "new"), target)
+    assert (target / "content").read_text() == "new"
+    assert list(tmp_path.iterdir()) == [target]
+
+
+def test_a_replacement_killed_between_two_renames_is_brought_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target, new = _folder(tmp_path / "notes", "old"), _folder(tmp_path / "new", "new")
+    monkeypatch.setattr("selfguide.files.exchange", lambda one, other: False)
+    with monkeypatch.context() as patch:
+
+        def fail(source: Path, name: Path) -> None:
+            raise KeyboardInterrupt
+
+        first = Path.rename
+        patch.setattr(Path, "rename", lambda self, name: fail(self, name) if self == new else first(self, name))
+        with pytest.raises(KeyboardInterrupt):
+            replace_folder(new, target)
+    assert not target.exists()
+    assert restore_folder(target)
+    assert (target / "content").read_text() == "old"
+    replace_folder(new, target)
+    assert (target / "content").read_text() == "new"
+    assert not restore_folder(target)
+    assert list(tmp_path.iterdir()) == [target]
+
+
+def test_a_link_to_a_folder_is_replaced_and_the_folder_stays(tmp_path: Path) -> None:
+    far = _folder(tmp_path / "far", "far")
+    (tmp_path / "notes").symlink_to(far)
+    replace_folder(_folder(tmp_path / "new", "new"), tmp_path / "notes")
+    assert (tmp_path / "notes" / "content").read_text() == "new"
+    assert (far / "content").read_text() == "far"
+
+
+def test_damage_is_named(tmp_path: Path) -> None:
+    folder = _folder(tmp_path / "notes", "sound")
+    digests = folder_digests(folder)
+    assert damage_of(folder, digests) is None
+    (folder / "content").write_text("sounD")
+    assert damage_of(folder, digests) == f"{folder / 'content'} has changed since it was written"
+    (folder / "content").unlink()
+    assert damage_of(folder, digests) == f"{folder / 'content'} is missing"
+
+
+def test_a_private_folder_does_not_outlive_a_killed_process() -> None:
+    program = (
+        "import os, signal\nfrom selfguide.files import private_folder\n"
+        "with private_folder('selfguide-test-') as folder:\n"
+        "    (folder / 'text.txt').write_text('mine')\n"
+        "    print(folder, oct(folder.stat().st_mode & 0o777), flush=True)\n"
+        "    os.kill(os.getpid(), signal.SIGKILL)\n"
+    )
+    out = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False).stdout
+    folder, mode = out.split()
+    assert mode == "0o700"
+    until = time.monotonic() + 10
+    while Path(folder).exists():
+        assert time.monotonic() < until
+        time.sleep(0.02)
+    with private_folder("selfguide-test-") as mine:
+        (mine / "text.txt").touch()
+    assert not mine.exists()

@@ -23,3 +23,7 @@ class InterruptedRun(SelfguideError):
     """The user stopped a run; its progress is saved and the message says how to resume."""
 
     exit_code = 130
+
+
+class FolderInUse(SelfguideError):
+    """Another process is writing the same output; the message says which one, and since when."""

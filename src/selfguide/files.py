@@ -1,44 +1,89 @@
-"""Writing files and folders so that a reader never sees half of one."""
+"""Writing files and folders so that a reader never sees half of one, and nobody else sees what is not finished.
+
+A file is written under a temporary name and renamed; a folder is exchanged with the one it replaces in a single step where the
+system can do that. Temporary files are made anew (a link that somebody planted is not followed), for their owner alone.
+"""
 
 from __future__ import annotations
 
+import ctypes
+import errno
+import hashlib
+import json
 import os
+import secrets
 import shutil
-from collections.abc import Iterator
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from glob import escape
 from pathlib import Path
+from typing import Any
+
+_BLOCK = 1 << 20
 
 
 @contextmanager
 def atomic_path(path: Path) -> Iterator[Path]:
-    """Provide a temporary path beside a file, and rename it to the file's own name when the block succeeds.
+    """Provide a temporary file beside a file, and rename it to the file's own name when the block succeeds.
 
-    The temporary name keeps the suffix, because some writers choose a format by it. It is removed when the block fails.
+    The temporary name keeps the suffix, because some writers choose a format by it. It is removed when the block fails; what a
+    killed process leaves, :func:`remove_leftovers` removes.
 
     Args:
         path: The file to be written; its folder must exist.
 
     Yields:
-        The temporary path to write to.
+        The path of the temporary file, which exists and is empty.
     """
-    temporary = path.with_name(f".{path.stem}.{os.getpid()}.tmp{path.suffix}")
+    temporary = path.with_name(f".{path.stem}.{os.getpid()}-{secrets.token_hex(4)}.tmp{path.suffix}")
+    mode = create_private(temporary)
     try:
         yield temporary
+        temporary.chmod(mode)
         temporary.replace(path)
     finally:
         with suppress(OSError):
             temporary.unlink(missing_ok=True)
 
 
-def remove_leftovers(path: Path) -> None:
+def create_private(path: Path) -> int:
+    """Make a new empty file that its owner alone can read; a file or link of that name is not touched.
+
+    Args:
+        path: The file, which must not exist.
+
+    Returns:
+        The permissions that a new file has by default, for when it is finished.
+
+    Raises:
+        FileExistsError: There is a file or a link of that name.
+    """
+    number = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0), 0o666)
+    try:
+        usual = os.fstat(number).st_mode & 0o777
+        if hasattr(os, "fchmod"):
+            os.fchmod(number, usual & 0o700)
+        return usual
+    finally:
+        os.close(number)
+
+
+def remove_leftovers(path: Path) -> list[Path]:
     """Remove temporary files of :func:`atomic_path` that killed processes left behind.
 
     Args:
         path: The file they were meant for; the caller makes sure that no process is writing it.
+
+    Returns:
+        What was removed.
     """
-    for temporary in path.parent.glob(f".{escape(path.stem)}.*.tmp{path.suffix}"):
+    found = list(path.parent.glob(f".{escape(path.stem)}.*.tmp{escape(path.suffix)}"))
+    for temporary in found:
         temporary.unlink(missing_ok=True)
+    return found
 
 
 def write_text(path: Path, content: str) -> None:
@@ -52,16 +97,183 @@ def write_text(path: Path, content: str) -> None:
         temporary.write_text(content, encoding="utf-8")
 
 
+def file_digest(path: Path) -> str:
+    """Return the SHA-256 of a file's content."""
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        while block := file.read(_BLOCK):
+            digest.update(block)
+    return digest.hexdigest()
+
+
+def folder_digests(folder: Path, leave_out: Callable[[Path], bool] = lambda path: False) -> dict[str, str]:
+    """Return the digest of every file in a folder, by its path below it; of a link, the digest of what it points to.
+
+    Args:
+        folder: The folder.
+        leave_out: Whether to leave a file out.
+
+    Returns:
+        The digests, sorted by path.
+    """
+    files = sorted(path for path in folder.rglob("*") if path.is_file() and not leave_out(path))
+    return {path.relative_to(folder).as_posix(): file_digest(path) for path in files}
+
+
+def damage_of(folder: Path, digests: dict[str, str]) -> str | None:
+    """Return which of a folder's files is missing or has changed, in words; ``None`` where all are as they were.
+
+    Args:
+        folder: The folder.
+        digests: What :func:`folder_digests` returned when they were written.
+    """
+    for name, digest in digests.items():
+        path = folder / name
+        try:
+            if file_digest(path) != digest:
+                return f"{path} has changed since it was written"
+        except FileNotFoundError:
+            return f"{path} is missing"
+        except OSError as error:
+            return f"{path} cannot be read ({error.strerror or error})"
+    return None
+
+
+def read_json(path: Path) -> Any:
+    """Read a JSON file.
+
+    Raises:
+        OSError: It cannot be read.
+        ValueError: It holds something else, or is nested too deeply.
+    """
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+
+
 def replace_folder(source: Path, target: Path) -> None:
-    """Rename a finished folder into place, and only then remove what stood there before.
+    """Give a finished folder the name of another, which is then removed.
+
+    Where the system can exchange two names in one step (Linux, macOS), there is no moment without a folder of that name.
+    Elsewhere a process killed at the wrong moment leaves the former folder as ``NAME.former``, and :func:`restore_folder` brings
+    it back.
 
     Args:
         source: The finished folder, on the same file system.
-        target: The name it is to have.
+        target: The name it is to have; the caller holds its lock.
     """
-    former = target.with_name(target.name + ".former")
-    shutil.rmtree(former, ignore_errors=True)
-    if target.exists():
+    former = former_folder(target)
+    if not os.path.lexists(target):
+        source.rename(target)
+    elif exchange(source, target):
+        former = source
+    else:
+        _remove_tree(former)
         target.rename(former)
-    source.rename(target)
-    shutil.rmtree(former, ignore_errors=True)
+        source.rename(target)
+    _remove_tree(former)
+
+
+def former_folder(target: Path) -> Path:
+    """Return the name that a folder has while it is replaced in two steps."""
+    return target.with_name(target.name + ".former")
+
+
+def restore_folder(target: Path) -> bool:
+    """Bring back a folder whose replacement was killed half-way, and remove one that was replaced but not yet removed.
+
+    Args:
+        target: The folder; the caller holds its lock.
+
+    Returns:
+        Whether the former folder was brought back.
+    """
+    former = former_folder(target)
+    if not former.is_dir():
+        return False
+    if os.path.lexists(target):
+        _remove_tree(former)
+        return False
+    former.rename(target)
+    return True
+
+
+def _remove_tree(path: Path) -> None:
+    """Remove a folder, or the link to one but not what it points to."""
+    if path.is_symlink():
+        path.unlink()
+    else:
+        shutil.rmtree(path, ignore_errors=True)
+
+
+def exchange(one: Path, other: Path) -> bool:
+    """Exchange two names of one file system in a single step.
+
+    Returns:
+        Whether the system can do that; otherwise nothing has changed.
+
+    Raises:
+        OSError: It can, but not with these two.
+    """
+    call = _exchange_call()
+    if call is None:
+        return False
+    if call(os.fsencode(one), os.fsencode(other)) == 0:
+        return True
+    number = ctypes.get_errno()
+    if number in (errno.ENOSYS, errno.EINVAL, errno.ENOTSUP, errno.EOPNOTSUPP):
+        return False  # the file system cannot
+    raise OSError(number, os.strerror(number), str(other))
+
+
+def _exchange_call() -> Callable[[bytes, bytes], int] | None:
+    if sys.platform not in ("linux", "darwin"):
+        return None
+    library = ctypes.CDLL(None, use_errno=True)
+    if sys.platform == "darwin":
+        swap = getattr(library, "renamex_np", None)
+        return None if swap is None else lambda one, other: int(swap(one, other, 2))
+    rename = getattr(library, "renameat2", None)
+    here = -100  # AT_FDCWD
+    return None if rename is None else lambda one, other: int(rename(here, one, here, other, 2))
+
+
+@contextmanager
+def private_folder(prefix: str) -> Iterator[Path]:
+    """Provide a temporary folder that its owner alone can read, and that is removed even if this process is killed.
+
+    On POSIX systems a shell waits at the other end of a pipe: the pipe closes when this process ends, in whatever way, and the
+    shell then removes the folder.
+
+    Args:
+        prefix: How its name begins.
+
+    Yields:
+        The folder.
+    """
+    with tempfile.TemporaryDirectory(prefix=prefix, ignore_cleanup_errors=True) as folder:
+        watcher = _watcher(folder)
+        try:
+            yield Path(folder)
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+            if watcher is not None:
+                watcher.kill()
+                watcher.communicate()
+
+
+def _watcher(folder: str) -> subprocess.Popen[bytes] | None:
+    if os.name != "posix":
+        return None
+    with suppress(OSError):
+        return subprocess.Popen(
+            # Processes that this one has started end with it, but not in the same instant.
+            ["/bin/sh", "-c", 'cat >/dev/null; sleep 0.2; exec rm -rf -- "$1"', "sh", folder],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            cwd="/",
+            start_new_session=True,  # Ctrl-C is for this process alone
+        )
+    return None

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from selfguide.errors import UsageError
+from selfguide.locks import waited_for
 
 FOLDER_VARIABLE = "SELFGUIDE_CACHE"
 VIEWS = "views"
@@ -108,27 +108,16 @@ def clear(kind: str | None = None) -> list[Entry]:
     return found
 
 
-@contextmanager
-def exclusive(path: Path) -> Iterator[None]:
+def exclusive(path: Path) -> AbstractContextManager[None]:
     """Let one process at a time make an entry; the lock of a process that dies is released.
 
     Args:
         path: The entry; its folder must exist.
 
-    Yields:
-        Nothing, as soon as no other process holds the lock.
+    Returns:
+        A context that is entered as soon as no other process holds the lock.
     """
-    try:
-        import fcntl
-    except ImportError:  # Windows: two processes may make the entry twice, and the last one stays
-        yield
-        return
-    with path.with_name(f".{path.name}.lock").open("w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        try:
-            yield
-        finally:
-            fcntl.flock(file, fcntl.LOCK_UN)
+    return waited_for(path.with_name(f".{path.name}.lock"))
 
 
 def _kinds(name: str | None) -> list[Kind]:
