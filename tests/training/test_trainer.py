@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -18,7 +19,7 @@ from safetensors.torch import load_file
 from sentence_transformers import SentenceTransformer
 
 import selfguide
-from selfguide.data import Sentences
+from selfguide.data import Sentences, TextOptions
 from selfguide.data.pairs import read_pairs
 from selfguide.errors import SelfguideError, UsageError
 from selfguide.models.encoders import load_encoder, with_pooling
@@ -180,40 +181,6 @@ def test_a_half_written_checkpoint_does_not_count(bert: Path, tmp_path: Path) ->
     assert latest_checkpoint(tmp_path) == tmp_path / "checkpoint-20"
 
 
-DISTRIBUTED = """
-import sys, torch
-import torch.distributed as dist
-from selfguide.models.encoders import load_encoder, with_pooling
-from selfguide.losses import SelfGuidedLoss
-dist.init_process_group("gloo")
-rank = dist.get_rank()
-torch.manual_seed(0)
-model = load_encoder(sys.argv[1], pooling="cls", device="cpu")
-for module in model.modules():
-    if isinstance(module, torch.nn.Dropout):
-        module.p = 0.0
-texts = [["a b c", "the old man", "my sister"], ["green apples", "a small dog", "some music"]]
-loss = SelfGuidedLoss(model, head_size=8, stay_close=0.0)
-loss([model.preprocess(texts[rank])]).backward()
-mine = loss.head[0].weight.grad.clone()
-both = [torch.empty_like(mine) for _ in range(2)]
-dist.all_gather(both, mine)
-assert torch.equal(both[0], both[1]), "the heads of the two processes differ"
-dist.destroy_process_group()
-expected = torch.zeros_like(mine)
-for text in texts:  # alone now: the mean of the two gradients, by hand
-    torch.manual_seed(0)
-    model = load_encoder(sys.argv[1], pooling="cls", device="cpu")
-    for module in model.modules():
-        if isinstance(module, torch.nn.Dropout):
-            module.p = 0.0
-    plain = SelfGuidedLoss(model, head_size=8, stay_close=0.0)
-    plain([model.preprocess(text)]).backward()
-    expected += plain.head[0].weight.grad / 2
-torch.testing.assert_close(mine, expected)
-"""
-
-
 def _torchrun(*words: str) -> None:
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", *words]
     done = subprocess.run(
@@ -222,19 +189,37 @@ def _torchrun(*words: str) -> None:
     assert done.returncode == 0, done.stderr[-3000:]
 
 
-def test_the_head_is_the_same_in_every_process(bert: Path, tmp_path: Path) -> None:
-    script = tmp_path / "script.py"
-    script.write_text(DISTRIBUTED)
-    _torchrun(str(script), str(bert))
+def _without_dropout(encoder: Path, folder: Path) -> Path:
+    """Copy an encoder; dropout would differ between one process and two."""
+    shutil.copytree(encoder, folder)
+    config = json.loads((folder / "config.json").read_text())
+    config |= {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
+    (folder / "config.json").write_text(json.dumps(config))
+    return folder
 
 
-def test_torchrun_trains_and_writes_one_folder(bert: Path, text_file: Path, tmp_path: Path) -> None:
-    out = tmp_path / "out"
-    words = ["-m", "selfguide", "train", str(text_file), "--encoder", str(bert), "--head-size", "16"]
-    _torchrun(*words, "--batch-size", "8", "--device", "cpu", "--output", str(out))
-    # 15 batches of 8, 2 at a time; the last one is left out.
+def test_two_processes_train_as_one_with_the_whole_batch(bert: Path, text_file: Path, tmp_path: Path) -> None:
+    start, out = _without_dropout(bert, tmp_path / "start"), tmp_path / "out"
+    words = [
+        "-m",
+        "selfguide",
+        "train",
+        str(text_file),
+        "--encoder",
+        str(start),
+        "--head-size",
+        "16",
+        "--learning-rate",
+        "1e-3",
+    ]
+    _torchrun(*words, "--batch-size", "8", "--limit", "112", "--device", "cpu", "--no-report", "--output", str(out))
     assert json.loads((out / "run.json").read_text())["steps"] == 7
-    assert SentenceTransformer(str(out)).encode(["my sister"]).shape == (1, 32)
+    sentences = toy_sentences(20)
+    found = SentenceTransformer(str(out)).encode(sentences)
+    settings = {**QUICK, "batch_size": 16}
+    alone = selfguide.train(start, text_file, text_options=TextOptions(limit=112), quiet=True, **settings)
+    np.testing.assert_allclose(found, alone.encode(sentences), atol=1e-4)
+    assert np.abs(found - load_encoder(start, pooling="cls").encode(sentences)).max() > 0.1
 
 
 def test_a_loss_that_is_not_finite_stops_the_run(bert: Path, text_file: Path, tmp_path: Path) -> None:

@@ -62,6 +62,10 @@ def train(
     gradient_clip: Annotated[float | None, _setting("Largest gradient norm; 0: none.")] = None,
     max_length: Annotated[int | None, _setting("Tokens that training sees; 0: enough for 99 % of the text.")] = None,
     seed: Annotated[int | None, _setting("Everything random comes from it.")] = None,
+    share_negatives: Annotated[
+        bool | None,
+        _setting("Of a distributed run: take negatives from the batches of all processes."),
+    ] = None,
     precision: Annotated[str | None, _setting("auto, fp32, bf16 or fp16.")] = None,
     device: Annotated[str | None, _setting("auto, cpu, cuda or mps.")] = None,
     dev_every: Annotated[int | None, _setting("Steps between two dev checks.")] = None,

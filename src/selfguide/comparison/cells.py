@@ -21,7 +21,7 @@ from selfguide.files import write_text
 
 FOLDER = "cells"
 # Training settings that do not change a result, or should not.
-_IRRELEVANT = ("device", "checkpoint_minutes", "track")
+_IRRELEVANT = ("device", "checkpoint_minutes", "track", "share_negatives")
 
 
 @dataclass(frozen=True)

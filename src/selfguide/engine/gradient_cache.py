@@ -11,10 +11,11 @@ Reference: Gao, Zhang, Han and Callan, Scaling Deep Contrastive Learning Batch S
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 Features = dict[str, Any]
 
@@ -36,12 +37,13 @@ def chunks_of(features: Mapping[str, Any], size: int) -> list[Features]:
     ]
 
 
-def cached_embeddings(embed: Callable[[Features], Tensor], chunks: Sequence[Features]) -> Tensor:
+def cached_embeddings(embed: Callable[[Features], Tensor], chunks: Sequence[Features], model: nn.Module) -> Tensor:
     """Return the embeddings of all chunks; their gradient reaches the weights through a second pass over each chunk.
 
     Args:
         embed: Computes the embeddings of a chunk.
         chunks: The chunks.
+        model: What ``embed`` calls; a distributed wrapper averages gradients over the processes after the last chunk alone.
 
     Returns:
         The embeddings, (sentences, dim).
@@ -56,13 +58,20 @@ def cached_embeddings(embed: Callable[[Features], Tensor], chunks: Sequence[Feat
 
     def pass_on(gradient: Tensor) -> None:
         shares = gradient.split([len(part) for part in found])
-        for chunk, state, share in zip(chunks, states, shares, strict=True):
-            with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []), torch.enable_grad():
+        for number, (chunk, state, share) in enumerate(zip(chunks, states, shares, strict=True), start=1):
+            averaging = nullcontext() if number == len(chunks) else _not_averaging(model)
+            random = torch.random.fork_rng(devices=[device] if device.type == "cuda" else [])
+            with averaging, random, torch.enable_grad():
                 _restore(state, device)
                 embed(dict(chunk)).backward(share)
 
     vectors.register_hook(pass_on)
     return vectors
+
+
+def _not_averaging(model: nn.Module) -> AbstractContextManager[None]:
+    """Return a context in which a distributed wrapper only adds up gradients; for a plain model it does nothing."""
+    return model.no_sync() if isinstance(model, nn.parallel.DistributedDataParallel) else nullcontext()
 
 
 def _random_state(device: torch.device) -> tuple[Tensor, Tensor | None]:

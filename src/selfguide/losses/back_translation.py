@@ -132,10 +132,10 @@ class BackTranslationLoss(HeadedLoss):
         embeddings = self.encode(batch)["sentence_embedding"]
         with full_precision(embeddings):
             first, second = self.head(single(embeddings)).chunk(2)
-            return functional.nt_xent_pairs(first, second, self.temperature)
+            return self.over_processes(functional.nt_xent_pairs, first, second, self.temperature)
 
     def moving_state(self) -> dict[str, Tensor]:
-        """Return the queue and the moving average; in a distributed run the first process's queue stands for all."""
+        """Return the queue and the moving average; processes that share negatives have equal queues."""
         if self.objective != "moco":
             return {}
         parts = {"key_encoder": self.key_encoder, "key_head": self.key_head}
@@ -163,7 +163,13 @@ class BackTranslationLoss(HeadedLoss):
             with torch.no_grad():
                 keys = self.key_head(single(of_keys))
             queries = self.head(single(embeddings))
-            loss = functional.momentum_contrast(queries, keys, self.queue.contents(), self.temperature)
+            queue = self.queue.contents()
+            if (shared := self.shared_batch(queries)) is None:
+                loss = functional.momentum_contrast(queries, keys, queue, self.temperature)
+            else:
+                queries, keys = shared.gather(queries), shared.gather(keys)
+                share = functional.momentum_contrast(queries, keys, queue, self.temperature, own=shared.own)
+                loss = shared.processes * share
         if self.training:
             self.queue.add(keys)
         return loss

@@ -27,7 +27,7 @@ from selfguide.augment.dropout import KEEP_DROPOUT, set_dropout
 from selfguide.augment.embeddings import frame_ids
 from selfguide.augment.encoding import Change, Features, embed
 from selfguide.engine.tokens import TokenisedText
-from selfguide.errors import UsageError
+from selfguide.losses.shared_batch import SharedBatch, is_distributed
 from selfguide.models.encoders import backbone, freeze_layer_zero, freeze_unused
 from selfguide.progress import Reporter
 
@@ -54,6 +54,10 @@ class RunSettings(Protocol):
     @property
     def gradient_accumulation(self) -> int:
         """Batches whose gradients are summed before the weights are updated."""
+
+    @property
+    def share_negatives(self) -> bool:
+        """Whether the processes of a distributed run contrast over the batches of all."""
 
 
 @dataclass(frozen=True)
@@ -112,6 +116,8 @@ class HeadedLoss(nn.Module):
     """Whether the model must start with a Transformer; word vectors and the like are refused otherwise."""
     gradient_cache: int = 0
     """Sentences that pass through the encoder at a time (:mod:`selfguide.engine.gradient_cache`); 0: the whole batch."""
+    share_negatives: bool = True
+    """Whether the processes of a distributed run contrast over the batches of all, as one process with the whole batch would."""
     watch: Callable[[Tensor], None] | None = None
     """Called with the embeddings of a step that bypasses the model's forward hooks."""
     _trained: tuple[list[nn.Parameter], list[nn.Parameter]] | None = None
@@ -171,10 +177,9 @@ class HeadedLoss(nn.Module):
             run: What is known about the run.
 
         Raises:
-            UsageError: The loss cannot be used in this run.
+            SelfguideError: The loss cannot be used in this run.
         """
-        if self.gradient_cache and _is_distributed():
-            raise UsageError("gradient_cache works in one process; leave it out of a distributed run.")
+        self.share_negatives = run.settings.share_negatives
 
     def on_host(self, features: dict[str, Any], rows: list[int]) -> dict[str, Any]:
         """Add to a batch what can be made before it goes to the device.
@@ -204,6 +209,54 @@ class HeadedLoss(nn.Module):
             for parameter in own:
                 parameter.grad = None
 
+    def shared_batch(self, vectors: Tensor) -> SharedBatch | None:
+        """Return how the processes share this batch.
+
+        Args:
+            vectors: Those of this process (batch, …).
+
+        Returns:
+            The shared batch, or ``None`` in a run of one process, without :attr:`share_negatives`, and outside training, where
+            one process may be alone with a batch.
+        """
+        if not (self.share_negatives and self.training and is_distributed()):
+            return None
+        return SharedBatch(len(vectors), vectors.device)
+
+    def over_processes(self, contrast: Callable[..., Tensor], first: Tensor, second: Tensor, sharpness: Any) -> Tensor:
+        """Compute a contrast over the batches of all processes.
+
+        Args:
+            contrast: One of :mod:`selfguide.losses.functional` that takes ``own``.
+            first: First vectors of this process's sentences (batch, …).
+            second: Second vectors (batch, …).
+            sharpness: The temperature or scale, its third argument.
+
+        Returns:
+            The loss; its mean over the processes is that of the whole batch.
+        """
+        shared = self.shared_batch(first)
+        if shared is None:
+            return contrast(first, second, sharpness)
+        share = contrast(shared.gather(first), shared.gather(second), sharpness, own=shared.own)
+        return shared.processes * share
+
+    def mean_weight(self, count: int, device: torch.device) -> float:
+        """Return what to multiply the mean of some terms by, so that it counts by the number of terms in each process.
+
+        Args:
+            count: Terms of this process.
+            device: Where the numbers are exchanged.
+
+        Returns:
+            The weight; 1 in a run of one process.
+        """
+        if not (self.share_negatives and self.training and is_distributed()):
+            return 1.0
+        shared = SharedBatch(count, device)
+        total = sum(shared.counts)
+        return shared.processes * count / total if total else 1.0
+
     def moving_state(self) -> dict[str, Tensor]:
         """Return the tensors that training changes without a gradient, by name, for checkpoints: a queue, a moving average.
 
@@ -217,7 +270,7 @@ class HeadedLoss(nn.Module):
         A trainer wraps the model for distribution, not the loss. With gradient accumulation a gradient is averaged again at
         the next batch, which is harmless: the part averaged before is equal in all processes.
         """
-        if not _is_distributed():
+        if not is_distributed():
             return
 
         def average(parameter: Tensor) -> None:
@@ -246,7 +299,3 @@ def single(tensor: Tensor) -> Tensor:
 def full_precision(tensor: Tensor) -> torch.autocast:
     """Return a context without autocast on a tensor's device: logits reach 1/τ = 100, where bfloat16 has steps of 0.5."""
     return torch.autocast(tensor.device.type, enabled=False)
-
-
-def _is_distributed() -> bool:
-    return torch.distributed.is_available() and torch.distributed.is_initialized()

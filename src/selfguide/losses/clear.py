@@ -176,7 +176,8 @@ class ClearLoss(HeadedLoss):
         output = self.encode(from_ids(copies, features, self.padding_id))
         loss = self.contrast(output["sentence_embedding"][: 2 * len(sentences)])
         if self.mlm_weight > 0:
-            loss = loss + self.mlm_weight * self._predict(output["token_embeddings"], holes, answers)
+            weight = self.mlm_weight * self.mean_weight(len(answers), loss.device)
+            loss = loss + weight * self._predict(output["token_embeddings"], holes, answers)
         return loss
 
     def contrast(self, embeddings: Tensor) -> Tensor:
@@ -190,7 +191,7 @@ class ClearLoss(HeadedLoss):
         """
         with full_precision(embeddings):
             first, second = self.head(single(embeddings)).chunk(2)
-            return functional.nt_xent_pairs(first, second, self.temperature)
+            return self.over_processes(functional.nt_xent_pairs, first, second, self.temperature)
 
     def get_config_dict(self) -> dict[str, Any]:
         """Return the loss's settings, as model cards show them."""

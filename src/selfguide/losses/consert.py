@@ -165,4 +165,4 @@ class ConSERTLoss(HeadedLoss):
         features = next(iter(sentence_features))
         first, second = augmented(self.model, self.transformer, features, self._augmentations, self.frame_ids)
         with full_precision(first):
-            return functional.nt_xent_pairs(single(first), single(second), self.temperature)
+            return self.over_processes(functional.nt_xent_pairs, single(first), single(second), self.temperature)

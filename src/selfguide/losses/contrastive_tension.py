@@ -181,7 +181,8 @@ class ContrastiveTensionInBatchLoss(_TwoEncoders):
         features = next(iter(sentence_features))
         u, v = self.encode_both(features, features)
         with full_precision(u):
-            return functional.contrastive_tension_in_batch(single(u), single(v), self.log_scale.exp())
+            scale = self.log_scale.exp()
+            return self.over_processes(functional.contrastive_tension_in_batch, single(u), single(v), scale)
 
     def get_config_dict(self) -> dict[str, Any]:
         """Return the loss's settings, as model cards show them, with the scale as learned so far."""

@@ -113,7 +113,7 @@ class DropoutContrastLoss(HeadedLoss):
         self.begin_step()
         features = next(iter(sentence_features))
         if self.gradient_cache and torch.is_grad_enabled():
-            pairs = cached_embeddings(self._pairs, chunks_of(features, self.gradient_cache))
+            pairs = cached_embeddings(self._pairs, chunks_of(features, self.gradient_cache), self.model)
         else:
             pairs = self._pairs(features)
         return self.contrast(torch.cat(pairs.unbind(dim=1)))
@@ -129,7 +129,7 @@ class DropoutContrastLoss(HeadedLoss):
         """
         with full_precision(embeddings):
             first, second = self.head(single(embeddings)).chunk(2)
-            return functional.info_nce(first, second, self.temperature)
+            return self.over_processes(functional.info_nce, first, second, self.temperature)
 
     def get_config_dict(self) -> dict[str, Any]:
         """Return the loss's settings, as model cards show them."""

@@ -17,6 +17,10 @@ The objectives of self-guidance take the student's embeddings c (batch, dim) and
 Others have formulas of their own: :func:`contrastive_tension` and :func:`contrastive_tension_in_batch` (Contrastive Tension),
 :func:`info_max` (IS-BERT), :func:`pair_features` (natural language inference), :func:`stay_close` (self-guidance).
 
+Contrasts over a batch take ``own``, for a batch that several processes share: every process has all vectors, but only the rows
+in ``own`` are its anchors. It gets their terms divided by the number of all anchors, so that the results of the processes add up
+to the loss of the whole batch.
+
 Reference: Kim, Yoo and Lee, Self-Guided Contrastive Learning for BERT Sentence Representations, ACL 2021; for the others see
 the losses that use them.
 """
@@ -39,29 +43,35 @@ OBJECTIVE = OneOf(*OBJECTIVES)
 """Rule of an option that names one of :data:`OBJECTIVES`."""
 
 
-def nt_xent(vectors: Tensor, partner: Tensor, temperature: float) -> Tensor:
+def nt_xent(vectors: Tensor, partner: Tensor, temperature: float, anchors: Tensor | None = None) -> Tensor:
     """Compute NT-Xent: −log φ(x_m, x_partner(m)) / Σ_{n≠m} φ(x_m, x_n), averaged over all rows m.
 
     Args:
         vectors: Vectors (count, dim).
         partner: Row of each row's positive (count,).
         temperature: τ.
+        anchors: The rows m whose terms are computed; ``None`` for all.
 
     Returns:
         The loss, a scalar.
     """
-    logits = _cosines(vectors, vectors) / temperature
-    itself = torch.eye(len(vectors), dtype=torch.bool, device=vectors.device)
-    return F.cross_entropy(logits.masked_fill(itself, float("-inf")), partner)
+    rows = torch.arange(len(vectors), device=vectors.device)
+    if anchors is None:
+        logits, anchors = _cosines(vectors, vectors) / temperature, rows
+    else:
+        logits, partner = _cosines(vectors[anchors], vectors) / temperature, partner[anchors]
+    itself = anchors.unsqueeze(1) == rows
+    return _mean(logits.masked_fill(itself, float("-inf")), partner, len(vectors))
 
 
-def nt_xent_pairs(first: Tensor, second: Tensor, temperature: float) -> Tensor:
+def nt_xent_pairs(first: Tensor, second: Tensor, temperature: float, own: slice | None = None) -> Tensor:
     """Compute NT-Xent over two vectors of each sentence: all 2N are anchors, and all but the anchor itself are candidates.
 
     Args:
         first: First vectors (batch, dim).
         second: Second vectors (batch, dim).
         temperature: τ.
+        own: Sentences of this process, both of whose vectors are its anchors; ``None`` for all.
 
     Returns:
         The loss, a scalar.
@@ -72,16 +82,18 @@ def nt_xent_pairs(first: Tensor, second: Tensor, temperature: float) -> Tensor:
     _check(first, second, temperature, view_dims=2)
     rows = torch.arange(len(first), device=first.device)
     partner = torch.cat([rows + len(rows), rows])
-    return nt_xent(torch.cat([first, second]), partner, temperature)
+    anchors = None if own is None else torch.cat([rows[own], rows[own] + len(rows)])
+    return nt_xent(torch.cat([first, second]), partner, temperature, anchors)
 
 
-def info_nce(anchors: Tensor, positives: Tensor, temperature: float) -> Tensor:
+def info_nce(anchors: Tensor, positives: Tensor, temperature: float, own: slice | None = None) -> Tensor:
     """Compute −log φ(a_i, p_i) / Σ_j φ(a_i, p_j), averaged over i: the N positives are the only candidates.
 
     Args:
         anchors: Vectors a (batch, dim).
         positives: Vectors p (batch, dim).
         temperature: τ.
+        own: Rows of this process; ``None`` for all.
 
     Returns:
         The loss, a scalar.
@@ -90,11 +102,14 @@ def info_nce(anchors: Tensor, positives: Tensor, temperature: float) -> Tensor:
         ValueError: The shapes differ, or the temperature is not above 0.
     """
     _check(anchors, positives, temperature, view_dims=2)
-    logits = _cosines(anchors, positives) / temperature
-    return F.cross_entropy(logits, torch.arange(len(anchors), device=anchors.device))
+    rows = torch.arange(len(anchors), device=anchors.device)
+    logits = _cosines(_rows(anchors, own), positives) / temperature
+    return _mean(logits, _rows(rows, own), len(anchors))
 
 
-def momentum_contrast(queries: Tensor, keys: Tensor, queue: Tensor, temperature: float) -> Tensor:
+def momentum_contrast(
+    queries: Tensor, keys: Tensor, queue: Tensor, temperature: float, own: slice | None = None
+) -> Tensor:
     """Compute −log φ(q_i, k_i) / (Σ_j φ(q_i, k_j) + Σ_n φ(q_i, queue_n)), averaged over i.
 
     The other keys of the batch are candidates beside the queue's, because at the start the queue is empty.
@@ -104,13 +119,14 @@ def momentum_contrast(queries: Tensor, keys: Tensor, queue: Tensor, temperature:
         keys: Vectors k (batch, dim).
         queue: Keys of past batches (queued, dim).
         temperature: τ.
+        own: Rows of this process; ``None`` for all.
 
     Returns:
         The loss, a scalar.
     """
     candidates = torch.cat([F.normalize(keys, dim=-1), F.normalize(queue, dim=-1)])
-    logits = F.normalize(queries, dim=-1) @ candidates.T / temperature
-    return F.cross_entropy(logits, torch.arange(len(queries), device=queries.device))
+    logits = F.normalize(_rows(queries, own), dim=-1) @ candidates.T / temperature
+    return _mean(logits, _rows(torch.arange(len(queries), device=queries.device), own), len(queries))
 
 
 def contrastive_tension(u: Tensor, v: Tensor, distances: Tensor) -> Tensor:
@@ -131,20 +147,25 @@ def contrastive_tension(u: Tensor, v: Tensor, distances: Tensor) -> Tensor:
     return torch.cat([F.softplus(-same), F.softplus(other)], dim=1).mean()  # softplus(−x) = −log σ(x)
 
 
-def contrastive_tension_in_batch(u: Tensor, v: Tensor, scale: Tensor) -> Tensor:
+def contrastive_tension_in_batch(u: Tensor, v: Tensor, scale: Tensor, own: slice | None = None) -> Tensor:
     """Compute −log exp(s cos(u_i, v_i)) / Σ_j exp(s cos(u_i, v_j)), and the same with u and v exchanged; the mean of both.
 
     Args:
         u: The first encoder's vectors (batch, dim).
         v: The second encoder's vectors (batch, dim).
         scale: s, a scalar.
+        own: Rows of this process; ``None`` for all.
 
     Returns:
         The loss, a scalar.
     """
-    logits = scale * F.normalize(u, dim=-1) @ F.normalize(v, dim=-1).T
-    own = torch.arange(len(u), device=u.device)
-    return (F.cross_entropy(logits, own) + F.cross_entropy(logits.T, own)) / 2
+    u, v = F.normalize(u, dim=-1), F.normalize(v, dim=-1)
+    rows = torch.arange(len(u), device=u.device)
+    if own is None:
+        logits = scale * u @ v.T
+        return (F.cross_entropy(logits, rows) + F.cross_entropy(logits.T, rows)) / 2
+    both = [_mean(scale * one[own] @ other.T, rows[own], len(u)) for one, other in ((u, v), (v, u))]
+    return (both[0] + both[1]) / 2
 
 
 def info_max(tokens: Tensor, sentences: Tensor, owners: Tensor) -> Tensor:
@@ -172,54 +193,59 @@ def pair_features(u: Tensor, v: Tensor, product: bool = False) -> Tensor:
     return torch.cat([u, v, (u - v).abs(), *([u * v] if product else [])], dim=-1)
 
 
-def sg(embeddings: Tensor, views: Tensor, temperature: float) -> Tensor:
+def sg(embeddings: Tensor, views: Tensor, temperature: float, own: slice | None = None) -> Tensor:
     """Compute L_base: NT-Xent over the embeddings and one view of each sentence.
 
     Args:
         embeddings: Student embeddings c (batch, dim).
         views: One view h of each sentence (batch, dim).
         temperature: τ.
+        own: Rows of this process; ``None`` for all.
 
     Returns:
         The loss, a scalar.
     """
-    return nt_xent_pairs(embeddings, views, temperature)
+    return nt_xent_pairs(embeddings, views, temperature, own)
 
 
-def opt1(embeddings: Tensor, views: Tensor, temperature: float) -> Tensor:
+def opt1(embeddings: Tensor, views: Tensor, temperature: float, own: slice | None = None) -> Tensor:
     """Compute L_opt1: as :func:`sg`, but only the embeddings are anchors.
 
     Args:
         embeddings: Student embeddings c (batch, dim).
         views: One view h of each sentence (batch, dim).
         temperature: τ.
+        own: Rows of this process; ``None`` for all.
 
     Returns:
         The loss, a scalar.
     """
     _check(embeddings, views, temperature, view_dims=2)
-    to_views = _cosines(embeddings, views) / temperature
-    to_embeddings = _cosines(embeddings, embeddings) / temperature
-    itself = torch.eye(len(embeddings), dtype=torch.bool, device=embeddings.device)
+    rows = torch.arange(len(embeddings), device=embeddings.device)
+    anchors, chosen = _rows(embeddings, own), _rows(rows, own)
+    to_views = _cosines(anchors, views) / temperature
+    to_embeddings = _cosines(anchors, embeddings) / temperature
+    itself = chosen.unsqueeze(1) == rows
     logits = torch.cat([to_views, to_embeddings.masked_fill(itself, float("-inf"))], dim=1)
-    return F.cross_entropy(logits, torch.arange(len(embeddings), device=embeddings.device))
+    return _mean(logits, chosen, len(embeddings))
 
 
-def opt2(embeddings: Tensor, views: Tensor, temperature: float) -> Tensor:
+def opt2(embeddings: Tensor, views: Tensor, temperature: float, own: slice | None = None) -> Tensor:
     """Compute L_opt2: embeddings against views only.
 
     Args:
         embeddings: Student embeddings c (batch, dim).
         views: One view h of each sentence (batch, dim).
         temperature: τ.
+        own: Rows of this process; ``None`` for all.
 
     Returns:
         The loss, a scalar.
     """
-    return info_nce(embeddings, views, temperature)
+    return info_nce(embeddings, views, temperature, own)
 
 
-def sg_opt(embeddings: Tensor, views: Tensor, temperature: float) -> Tensor:
+def sg_opt(embeddings: Tensor, views: Tensor, temperature: float, own: slice | None = None) -> Tensor:
     """Compute L_opt3, the objective of SG-OPT: each view of a sentence against all views of the others.
 
     One matrix product gives every cosine. With s the positive's logit and N the log-sum-exp of the negatives, a term is
@@ -229,23 +255,26 @@ def sg_opt(embeddings: Tensor, views: Tensor, temperature: float) -> Tensor:
         embeddings: Student embeddings c (batch, dim).
         views: All views h of each sentence (batch, views, dim).
         temperature: τ.
+        own: Rows of this process; ``None`` for all.
 
     Returns:
         The loss, a scalar.
     """
     _check(embeddings, views, temperature, view_dims=3)
     batch, count, _ = views.shape
-    logits = _cosines(embeddings, views.flatten(0, 1)).view(batch, batch, count) / temperature
     rows = torch.arange(batch, device=embeddings.device)
-    positives = logits[rows, rows]
+    chosen = _rows(rows, own)
+    logits = _cosines(_rows(embeddings, own), views.flatten(0, 1)).view(len(chosen), batch, count) / temperature
+    positives = logits[torch.arange(len(chosen), device=embeddings.device), chosen]
     if batch == 1:  # without negatives every term is −log 1
         return (positives * 0.0).sum()
-    own = torch.eye(batch, dtype=torch.bool, device=embeddings.device).unsqueeze(-1)
-    negatives = logits.masked_fill(own, float("-inf")).flatten(1).logsumexp(dim=1, keepdim=True)
-    return F.softplus(negatives - positives).mean()
+    itself = (chosen.unsqueeze(1) == rows).unsqueeze(-1)
+    negatives = logits.masked_fill(itself, float("-inf")).flatten(1).logsumexp(dim=1, keepdim=True)
+    terms = F.softplus(negatives - positives)
+    return terms.mean() if own is None else terms.sum() / (batch * count)
 
 
-def objective(name: str) -> Callable[[Tensor, Tensor, float], Tensor]:
+def objective(name: str) -> Callable[..., Tensor]:
     """Return the objective of self-guidance with the given name.
 
     Raises:
@@ -320,6 +349,17 @@ def stay_close(student: Sequence[Tensor], guide: Sequence[Tensor]) -> Tensor:
     if not student:
         return torch.zeros(())
     return _SquaredDistance.apply(len(student), *student, *(parameter.detach() for parameter in guide))
+
+
+def _rows(vectors: Tensor, own: slice | None) -> Tensor:
+    return vectors if own is None else vectors[own]
+
+
+def _mean(logits: Tensor, targets: Tensor, anchors: int) -> Tensor:
+    """Compute the cross-entropy of some anchors' rows as their share of the mean over all anchors."""
+    if len(targets) == anchors:
+        return F.cross_entropy(logits, targets)
+    return F.cross_entropy(logits, targets, reduction="sum") / anchors
 
 
 def _cosines(a: Tensor, b: Tensor) -> Tensor:

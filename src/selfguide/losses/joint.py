@@ -149,7 +149,7 @@ class JointLoss(NLISoftmaxLoss):
         with full_precision(first):
             return torch.stack(
                 [
-                    2 * functional.nt_xent_pairs(one, other, self.temperature)
+                    2 * self.over_processes(functional.nt_xent_pairs, one, other, self.temperature)
                     for one, other in zip(single(first).chunk(2), single(second).chunk(2), strict=True)
                 ]
             ).sum()

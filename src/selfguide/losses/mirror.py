@@ -112,7 +112,7 @@ class MirrorLoss(HeadedLoss):
         embeddings = self.encode(batch)["sentence_embedding"]
         with full_precision(embeddings):
             first, second = single(embeddings).chunk(2)
-            return functional.nt_xent_pairs(first, second, self.temperature)
+            return self.over_processes(functional.nt_xent_pairs, first, second, self.temperature)
 
     def mirrored(self, features: Features) -> Features:
         """Return a copy of the batch with a span of each sentence masked, or deleted if the tokenizer has no mask token."""

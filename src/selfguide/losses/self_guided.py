@@ -274,7 +274,7 @@ class SelfGuidedLoss(HeadedLoss):
         if views is None:
             views = self.views(features, plan)
         if self.gradient_cache and torch.is_grad_enabled():
-            embeddings = cached_embeddings(self.embeddings, chunks_of(features, self.gradient_cache))
+            embeddings = cached_embeddings(self.embeddings, chunks_of(features, self.gradient_cache), self.model)
         else:
             embeddings = self.embeddings(features, plan)
         return self.whole(embeddings, views)
@@ -325,7 +325,8 @@ class SelfGuidedLoss(HeadedLoss):
             # One call of the head: with two, its gradient of 17 million elements would be made twice and summed.
             rows = torch.cat([single(embeddings), single(views).flatten(0, -2)])
             projected, projected_views = self.head(rows).split([len(embeddings), len(rows) - len(embeddings)])
-            return function(projected, projected_views.view(*views.shape[:-1], -1), self.temperature)
+            projected_views = projected_views.view(*views.shape[:-1], -1)
+            return self.over_processes(function, projected, projected_views, self.temperature)
 
     def distance(self) -> Tensor:
         """Compute ‖θ_F − θ_T‖² over the parameters that are trained.

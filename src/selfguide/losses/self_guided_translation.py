@@ -100,4 +100,5 @@ class SelfGuidedTranslationLoss(SelfGuidedLoss):
             The loss.
         """
         with full_precision(first):
-            return functional.nt_xent_pairs(self.head(single(first)), self.head(single(second)), self.temperature)
+            one, other = self.head(single(first)), self.head(single(second))
+            return self.over_processes(functional.nt_xent_pairs, one, other, self.temperature)

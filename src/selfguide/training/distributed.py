@@ -1,12 +1,19 @@
-"""The device that a run trains on, and waiting for the other processes of a distributed run."""
+"""The device that a run trains on, and what concerns the other processes of a distributed run: waiting for them, losing one."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import torch
 
+from selfguide.errors import InterruptedRun
+from selfguide.losses.shared_batch import is_distributed
 from selfguide.training.settings import TrainingSettings
+
+# What gloo and NCCL say when a process on the other end of a connection has gone.
+_LOST = ("closed by peer", "reset by peer", "connection refused", "broken pipe", "nccl", "timed out", "socket closed")
 
 
 def runs_on_cpu(settings: TrainingSettings) -> bool:
@@ -21,3 +28,25 @@ def wait_for_everyone(settings: TrainingSettings) -> None:
         from accelerate import PartialState
 
         PartialState(cpu=runs_on_cpu(settings)).wait_for_everyone()
+
+
+@contextmanager
+def lost_process_in_words() -> Iterator[None]:
+    """Turn the error of a collective operation whose other processes have gone into one sentence.
+
+    Yields:
+        Nothing.
+
+    Raises:
+        InterruptedRun: Another process of the run ended; what was checkpointed is kept.
+    """
+    try:
+        yield
+    except RuntimeError as error:
+        reason = " ".join(str(error).split())
+        if not (is_distributed() and any(word in reason.lower() for word in _LOST)):
+            raise
+        raise InterruptedRun(
+            "Another process of this distributed run ended, so this one stopped too; the other's message says why, unless it was "
+            f"killed ({reason[:120]} …). Everything up to the last checkpoint is kept."
+        ) from error

@@ -43,6 +43,9 @@ class TrainingSettings(CheckedOptions):
     """Dev evaluations without a new best score before training stops; 0: never stop early."""
     checkpoint_minutes: Annotated[float, AtLeast(0)] = 2.0
     """Minutes between two checkpoints; 0: save one after every step."""
+    share_negatives: bool = True
+    """Whether the processes of a distributed run take the sentences of all as negatives, as one process with the whole batch
+    would; otherwise each contrasts within its own batch."""
     precision: Annotated[str, OneOf("auto", "fp32", "bf16", "fp16")] = "auto"
     """fp32, bf16, fp16, or auto: bf16 on a GPU that supports it, fp32 elsewhere."""
     device: str = "auto"

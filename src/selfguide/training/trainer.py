@@ -33,7 +33,7 @@ from selfguide.files import write_text
 from selfguide.losses.base import HeadedLoss, Preparation, own_parameters
 from selfguide.progress import Reporter
 from selfguide.training.callbacks import BestWeights, ProgressAndCheckpoints, StopOnSignal, dev_history, loss_history
-from selfguide.training.distributed import runs_on_cpu
+from selfguide.training.distributed import lost_process_in_words, runs_on_cpu
 from selfguide.training.lengths import report_truncation, training_length
 from selfguide.training.monitors import CollapseMonitor, FiniteLossMonitor
 from selfguide.training.settings import TrainingSettings
@@ -154,7 +154,7 @@ def fine_tune(
     arguments.eval_on_start = context.dev is not None and checkpoint is None
     if checkpoint is not None:
         reporter.note(f"Resuming after step {checkpoint.name.rpartition('-')[2]}.")
-    with stop.listening(), progress.bar():
+    with stop.listening(), progress.bar(), lost_process_in_words():
         trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
     if stop.requested:
         raise InterruptedRun(f"Stopped at step {trainer.state.global_step}; everything up to there is kept.")

@@ -1,0 +1,199 @@
+"""Run by torchrun: every loss on a batch that the processes share, beside the same loss on the whole batch in one process.
+
+Usage: shared_batch_job.py FOLDER_OF_AN_ENCODER FILE_OF_TRANSLATIONS_OR_NOTHING
+Prints nothing and exits 0 where loss and gradients are equal to 1e-6 (double precision) for every loss.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
+
+from selfguide import losses
+from selfguide.augment.embeddings import unchanged
+from selfguide.losses import self_guided
+from selfguide.losses.base import HeadedLoss
+from selfguide.models.encoders import load_encoder
+from toys import toy_sentences
+
+SIZES = {2: (3, 2), 3: (1, 3, 2)}
+"""Sentences of each process, by number of processes: uneven, as a last batch may be."""
+Make = Callable[[Any], HeadedLoss]
+
+
+def simcse(model: Any, **options: Any) -> HeadedLoss:
+    """SimCSE whose two passes differ by a fixed change, because dropout cannot be the same in differently sized batches."""
+    loss = losses.DropoutContrastLoss(model, dropout=0.1, **options)
+    for module in loss.modules():
+        if isinstance(module, nn.Dropout):
+            module.p = 0.0
+
+    def pairs(features: Any) -> Tensor:
+        vectors = loss.encode(features)["sentence_embedding"]
+        return torch.stack([vectors, vectors + 0.3 * vectors.roll(1, dims=-1)], dim=1)
+
+    loss._pairs = pairs
+    return loss
+
+
+def clear(model: Any) -> HeadedLoss:
+    loss = losses.ClearLoss(model, first="none", second="none", dropout=0.0)
+    loss._rewrite = [list, lambda tokens: tokens[::-1]]
+    loss._hide = lambda tokens: ([4, *tokens[1:]], list(range(len(tokens) - 1)))
+    return loss
+
+
+def consert(model: Any) -> HeadedLoss:
+    loss = losses.ConSERTLoss(model)
+    loss._augmentations = [unchanged, lambda batch: replace(batch, factor=batch.factor * (1 + torch.arange(32) % 3))]
+    return loss
+
+
+def mirror(model: Any) -> HeadedLoss:
+    loss = losses.MirrorLoss(model, dropout=0.0)
+    loss.mirrored = lambda features: {**features, "input_ids": features["input_ids"].clamp(max=20)}
+    return loss
+
+
+def guided(**options: Any) -> Make:
+    return lambda model: losses.SelfGuidedLoss(model, head_size=8, **options)
+
+
+LOSSES: dict[str, Make] = {
+    "sg-opt": guided(),
+    "sg-opt, no head": lambda model: losses.SelfGuidedLoss(model, head_size=0),
+    "sg-opt, gradient cache": guided(gradient_cache=2),
+    "sg-opt, guide tuned": guided(tune_guide=True),
+    **{name: guided(objective=name) for name in ("sg", "opt1", "opt2")},
+    "simcse": simcse,
+    "simcse, gradient cache": lambda model: simcse(model, gradient_cache=2),
+    "consert": consert,
+    "mirror": mirror,
+    "clear": clear,
+    "ct-in-batch": lambda model: losses.ContrastiveTensionInBatchLoss(model, dropout=0.0),
+    "bt": lambda model: losses.BackTranslationLoss(model, dropout=0.0),
+    "bt, moco": lambda model: losses.BackTranslationLoss(model, objective="moco", queue_size=4, dropout=0.0),
+    "sg-opt+bt": lambda model: losses.SelfGuidedTranslationLoss(model, head_size=8),
+}
+TRANSLATED = ("bt", "bt, moco", "sg-opt+bt")
+
+
+def encoder(folder: str) -> Any:
+    torch.manual_seed(0)
+    model = load_encoder(folder, pooling="cls", device="cpu").double()
+    for module in model.modules():
+        if isinstance(module, nn.Dropout):
+            module.p = 0.0
+    return model.train()
+
+
+def made(make: Make, folder: str) -> HeadedLoss:
+    torch.manual_seed(1)
+    loss = make(encoder(folder)).double().train()
+    if getattr(loss, "queue", None) is not None:
+        loss.queue.add(torch.randn(3, loss.queue.keys.shape[1], dtype=torch.float64))
+    return loss
+
+
+def inputs(loss: HeadedLoss, sentences: list[str], name: str) -> list[Any]:
+    texts = [sentences]
+    if name in TRANSLATED:
+        texts.append([" ".join(sentence.split()[::-1]) for sentence in sentences])
+    return [loss.encoder.preprocess(some) for some in texts]
+
+
+def gradients(loss: HeadedLoss) -> dict[str, Tensor]:
+    found = {name: p.grad for name, p in loss.encoder.named_parameters() if p.requires_grad}
+    found |= {f"own {name}": p.grad for name, p in losses.base.own_parameters(loss).items()}
+    return {name: grad.clone() for name, grad in found.items() if grad is not None}
+
+
+@contextmanager
+def first_view() -> Iterator[None]:
+    """Take a fixed view where SG draws one: a draw cannot be the same in differently sized batches."""
+    draw, self_guided._draw_one = self_guided._draw_one, lambda views: views[:, 1]
+    yield
+    self_guided._draw_one = draw
+
+
+def same(found: Tensor, wanted: Tensor, what: str) -> None:
+    torch.testing.assert_close(found, wanted, rtol=1e-6, atol=1e-9, msg=lambda text: f"{what}: {text}")
+
+
+def check(name: str, make: Make, folder: str, mine: list[str], everything: list[str]) -> None:
+    whole = made(make, folder)
+    whole.share_negatives = False
+    reference = whole(inputs(whole, everything, name))
+    reference.backward()
+    shared = made(make, folder)
+    shared.model = DistributedDataParallel(shared.encoder)
+    own = shared(inputs(shared, mine, name))
+    own.backward()
+    mean = own.detach().clone()
+    dist.all_reduce(mean)
+    same(mean / dist.get_world_size(), reference.detach(), f"{name}, loss")
+    expected, got = gradients(whole), gradients(shared)
+    assert expected.keys() == got.keys(), (name, expected.keys() ^ got.keys())
+    for key, gradient in expected.items():
+        same(got[key], gradient, f"{name}, gradient of {key}")
+    if getattr(shared, "queue", None) is not None:
+        same(shared.queue.keys, whole.queue.keys, f"{name}, queue")
+
+
+def check_apart(folder: str, mine: list[str], everything: list[str]) -> None:
+    """Without shared negatives each process's loss is that of its own sentences."""
+    alone, shared = made(LOSSES["sg-opt"], folder), made(LOSSES["sg-opt"], folder)
+    alone.share_negatives = shared.share_negatives = False
+    same(shared(inputs(shared, mine, "sg-opt")), alone(inputs(alone, mine, "sg-opt")), "apart")
+    together = alone(inputs(alone, everything, "sg-opt"))
+    assert abs(float(together.detach() - shared(inputs(shared, mine, "sg-opt")).detach())) > 1e-3
+
+
+def check_accumulation(folder: str, mine: list[str], everything: list[str]) -> None:
+    """Two batches whose gradients are summed: the same as two whole batches in one process."""
+    whole, shared = made(LOSSES["sg-opt"], folder), made(LOSSES["sg-opt"], folder)
+    whole.share_negatives = False
+    for sentences in (everything, everything[::-1]):
+        (whole(inputs(whole, sentences, "sg-opt")) / 2).backward()
+    first = sum(SIZES[dist.get_world_size()][: dist.get_rank()])
+    reverse = everything[::-1][first : first + len(mine)]
+    shared.model = wrapper = DistributedDataParallel(shared.encoder)
+    with wrapper.no_sync():
+        (shared(inputs(shared, mine, "sg-opt")) / 2).backward()
+    (shared(inputs(shared, reverse, "sg-opt")) / 2).backward()
+    got = gradients(shared)
+    for key, gradient in gradients(whole).items():
+        same(got[key], gradient, f"accumulation, {key}")
+
+
+def main(folder: str) -> None:
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo")
+    sizes = SIZES[dist.get_world_size()]
+    everything = [*toy_sentences(sum(sizes) - 1), "a b c d e f g h i j"]
+    start = sum(sizes[: dist.get_rank()])
+    mine = everything[start : start + sizes[dist.get_rank()]]
+    with first_view():
+        for name, make in LOSSES.items():
+            if "gradient cache" in name:
+                # Every process has as many chunks as the others, as in training, where batches are of one size.
+                count = min(sizes)
+                parts = [everything[sum(sizes[:i]) : sum(sizes[:i]) + count] for i in range(len(sizes))]
+                check(name, make, folder, mine[:count], [sentence for part in parts for sentence in part])
+            else:
+                check(name, make, folder, mine, everything)
+        check_apart(folder, mine, everything)
+        check_accumulation(folder, mine, everything)
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])
