@@ -26,7 +26,7 @@ import socket
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -109,13 +109,45 @@ def held(lock: Path, target: Path) -> Iterator[None]:
         OSError: The lock file cannot be made.
     """
     lock.parent.mkdir(parents=True, exist_ok=True)
-    mine = _Lock(lock)
+    mine = Claim(lock)
     if not mine.acquire(Holder.me()):
         raise FolderInUse(_refusal(target, mine.holders(), lock))
     try:
         yield
     finally:
         mine.release()
+
+
+@contextmanager
+def owned_folder(folder: Path, setting: str | None = None) -> Iterator[None]:
+    """Own a folder that a command adds to, or share it; it is made, and removed again if it stays empty.
+
+    Args:
+        folder: The folder.
+        setting: See :func:`joined`; ``None``: own it alone.
+
+    Yields:
+        Nothing.
+
+    Raises:
+        FolderInUse: Another process holds it.
+        SelfguideError: The folder cannot be made.
+    """
+    made = not folder.exists()
+    stack = ExitStack()
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        lock = inside(folder)
+        stack.enter_context(held(lock, folder) if setting is None else joined(lock, folder, setting))
+    except OSError as error:
+        raise SelfguideError(f"{folder} cannot be written: {error.strerror or error}.") from None
+    try:
+        with stack:
+            yield
+    finally:
+        if made:
+            with suppress(OSError):  # something stands there
+                folder.rmdir()
 
 
 @contextmanager
@@ -135,7 +167,7 @@ def joined(lock: Path, target: Path, setting: str) -> Iterator[None]:
         OSError: The lock file cannot be made.
     """
     lock.parent.mkdir(parents=True, exist_ok=True)
-    mine = _Lock(lock)
+    mine = Claim(lock)
     until = time.monotonic() + _PATIENCE_S
     while not mine.join(Holder.me(setting)):
         others = mine.holders()
@@ -161,7 +193,7 @@ def waited_for(lock: Path) -> Iterator[None]:
     Raises:
         OSError: The lock file cannot be made.
     """
-    mine = _Lock(lock)
+    mine = Claim(lock)
     mine.acquire(Holder.me(), wait=True)
     try:
         yield
@@ -187,18 +219,18 @@ def claimed(lock: Path) -> Iterator[bool]:
             mine.release()
 
 
-def claim(lock: Path) -> _Lock | None:
+def claim(lock: Path) -> Claim | None:
     """Take a piece of shared work until it is released, or return ``None`` where another process is at it."""
-    mine = _Lock(lock)
+    mine = Claim(lock)
     return mine if mine.acquire(Holder.me()) else None
 
 
 def holders(lock: Path) -> list[Holder]:
     """Return the processes that a lock file names and that are still there."""
-    return _Lock(lock).holders()
+    return Claim(lock).holders()
 
 
-class _Lock:
+class Claim:
     """A lock file, opened by this process once the lock is its own."""
 
     def __init__(self, path: Path) -> None:

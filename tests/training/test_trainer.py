@@ -25,10 +25,11 @@ from selfguide.errors import SelfguideError, UsageError
 from selfguide.models.encoders import load_encoder, with_pooling
 from selfguide.progress import Reporter
 from selfguide.runs.run import _evaluator, _keep_curves, run
+from selfguide.training.checkpoints import checkpoint_to_resume, complete_checkpoints, write_complete
 from selfguide.training.configuration import RunConfig
 from selfguide.training.monitors import effective_rank, has_collapsed, mean_cosine
 from selfguide.training.settings import TrainingSettings
-from selfguide.training.trainer import FitContext, fine_tune, latest_checkpoint
+from selfguide.training.trainer import FitContext, fine_tune
 from toys import toy_sentences
 
 QUICK: dict[str, Any] = {"head_size": 16, "batch_size": 8, "learning_rate": 1e-3, "device": "cpu"}
@@ -178,7 +179,29 @@ def test_a_half_written_checkpoint_does_not_count(bert: Path, tmp_path: Path) ->
         folder.mkdir()
         if complete:
             (folder / "complete.json").write_text("{}")
-    assert latest_checkpoint(tmp_path) == tmp_path / "checkpoint-20"
+    assert [folder.name for folder in complete_checkpoints(tmp_path)] == ["checkpoint-20", "checkpoint-5"]
+    assert checkpoint_to_resume(tmp_path, Reporter(quiet=True)) == tmp_path / "checkpoint-20"
+
+
+@pytest.mark.parametrize("name", ["optimizer.pt", "scheduler.pt", "rng_state.pth", "loss.safetensors", "complete.json"])
+def test_a_damaged_checkpoint_is_never_used_silently(tmp_path: Path, name: str) -> None:
+    for step in (5, 20):
+        folder = tmp_path / f"checkpoint-{step}"
+        folder.mkdir()
+        for file in ("optimizer.pt", "scheduler.pt", "rng_state.pth", "loss.safetensors"):
+            (folder / file).write_bytes(b"content of " + file.encode())
+        write_complete(folder, {"step": step})
+    broken = tmp_path / "checkpoint-20" / name
+    content = bytearray(broken.read_bytes())
+    content[len(content) // 2] ^= 1
+    broken.write_bytes(bytes(content))
+    reporter = Reporter(quiet=True)
+    assert checkpoint_to_resume(tmp_path, reporter) == tmp_path / "checkpoint-5"
+    (warning,) = reporter.warnings
+    assert str(broken) in warning or name == "complete.json"
+    (tmp_path / "checkpoint-5" / "rng_state.pth").unlink()
+    with pytest.raises(SelfguideError, match=r"checkpoint-20.*--overwrite"):
+        checkpoint_to_resume(tmp_path, reporter)
 
 
 def _torchrun(*words: str) -> None:

@@ -14,9 +14,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import torch
+from safetensors import safe_open
 from safetensors.numpy import load_file, save_file
 
 from selfguide.calibration.moments import SENTENCES_PER_DIMENSION, Moments, check_finite, encoded
+from selfguide.engine.digest import tensors_digest
 from selfguide.errors import SelfguideError
 
 if TYPE_CHECKING:
@@ -138,7 +141,8 @@ class TextStatistics:
     def save(self, path: Path) -> None:
         """Write the statistics to a safetensors file."""
         tokens = {} if self.tokens is None else self.tokens.arrays()
-        save_file(self.sentences.arrays() | {f"{_TOKEN_PREFIX}{name}": value for name, value in tokens.items()}, path)
+        arrays = self.sentences.arrays() | {f"{_TOKEN_PREFIX}{name}": value for name, value in tokens.items()}
+        save_file(arrays, path, metadata={"digest": _digest(arrays)})
 
     @classmethod
     def load(cls, path: Path) -> TextStatistics:
@@ -154,7 +158,11 @@ class TextStatistics:
             SelfguideError: The file is damaged.
         """
         try:
+            with safe_open(path, framework="numpy") as file:
+                expected = (file.metadata() or {}).get("digest", "")
             arrays = load_file(path)
+            if expected not in ("", _digest(arrays)):
+                raise ValueError("the file has changed since it was written")
             tokens = {
                 name.removeprefix(_TOKEN_PREFIX): value
                 for name, value in arrays.items()
@@ -163,6 +171,10 @@ class TextStatistics:
             return cls(Statistics.from_arrays(arrays), Statistics.from_arrays(tokens) if tokens else None)
         except Exception as error:
             raise SelfguideError(f"The statistics in {path} cannot be read ({error}); say --fresh.") from None
+
+
+def _digest(arrays: dict[str, NDArray[Any]]) -> str:
+    return tensors_digest({name: torch.from_numpy(np.ascontiguousarray(array)) for name, array in arrays.items()})
 
 
 def measure(

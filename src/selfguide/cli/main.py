@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
+import threading
 from typing import Annotated, Any, NoReturn
 
 import typer
@@ -89,6 +91,7 @@ def run() -> None:
     """Entry point: errors become one sentence on standard error and a non-zero exit. SELFGUIDE_DEBUG=1 shows tracebacks."""
     debug = os.environ.get("SELFGUIDE_DEBUG") == "1"
     try:
+        _end_in_order()
         # Not standalone: typer would print boxes of its own about mistakes, and end without a word on Ctrl-C.
         code = app(standalone_mode=False, prog_name="selfguide")
         sys.stdout.flush()  # here, where a reader that went away can still be met in silence
@@ -123,6 +126,17 @@ def run() -> None:
             _fail("Interrupted.", 130)
         if code:
             sys.exit(code)
+
+
+def _end_in_order() -> None:
+    """Treat SIGTERM like Ctrl-C, at any moment, so that what is half done is kept or removed as documented."""
+
+    def interrupt(number: int, frame: object) -> NoReturn:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)  # a second one ends at once
+        raise KeyboardInterrupt
+
+    if threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGTERM) == signal.SIG_DFL:
+        signal.signal(signal.SIGTERM, interrupt)
 
 
 def _one_line(message: object) -> str:

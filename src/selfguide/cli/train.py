@@ -150,9 +150,10 @@ def train(
     )
     target = output if output is not None else _default_output(wanted)
     reporter = Reporter(quiet=quiet, main_process=is_main_process())
-    _, record = run(wanted, target, reporter, overwrite=overwrite, resume=resume, report=report)
+    wish = report if _said(context, "report") else None  # a resumed run keeps what it was begun with
+    _, record = run(wanted, target, reporter, overwrite=overwrite, resume=resume, report=wish)
     if is_main_process() and not quiet:
-        _summary(record, target, report)
+        _summary(record, target)
 
 
 def _from_command_line(
@@ -184,7 +185,7 @@ def _default_output(config: RunConfig) -> Path:
     return Path(f"{stem or 'text'}-{config.method.rpartition(':')[2]}")
 
 
-def _summary(record: RunRecord, target: Path, report: bool) -> None:
+def _summary(record: RunRecord, target: Path) -> None:
     rows = {
         "sentences": f"{record.text.get('kept', 0):,}",
         **({"steps": f"{record.steps:,} ({record.sentences_per_second:,.0f} sentences/s)"} if record.steps else {}),
@@ -194,7 +195,7 @@ def _summary(record: RunRecord, target: Path, report: bool) -> None:
         rows["last loss"] = f"{record.final_loss:.3f}"
     rows |= {f"dev Spearman {name}": f"{100 * score:.2f}" for name, score in record.scores.items()}
     rows |= {"checkpoint": record.checkpoint, "encoder": str(target)}
-    if report:
+    if (target / "report.html").is_file():
         rows["report"] = str(target / "report.html")
     width = max(map(len, rows))
     for name, value in rows.items():  # not a rich table, which would fold or cut a long path

@@ -10,14 +10,14 @@ import hashlib
 import json
 import re
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
 from selfguide.comparison.specs import Spec, Stage
 from selfguide.errors import SelfguideError
 from selfguide.evaluation.results import TaskScore
-from selfguide.files import write_text
+from selfguide.files import read_json, write_text
 
 FOLDER = "cells"
 # Training settings that do not change a result, or should not.
@@ -38,6 +38,12 @@ class SharedSetting:
     tasks: dict[str, str]
     """The name of each task, and the digest of its rows."""
     protocol: dict[str, Any]
+
+    @property
+    def digest(self) -> str:
+        """A hash of what decides; cells of two comparisons that share it can be run by either."""
+        decisive = (self.encoder_digest, self.fingerprint, self.dev_digest, self.tasks, self.protocol)
+        return hashlib.sha256(json.dumps(decisive, sort_keys=True, default=str).encode()).hexdigest()[:16]
 
     def difference(self, other: SharedSetting) -> str | None:
         """Return, in a few words, why results of the two cannot stand in one table; None where they can."""
@@ -79,11 +85,8 @@ class Cell:
 
     @property
     def stem(self) -> str:
-        """The name of its files; a label that is no file name gets a few digits, so that similar ones stay apart."""
-        label = re.sub(r"[^\w.+-]+", "-", self.spec.label, flags=re.ASCII).strip("-.")
-        if label != self.spec.label:
-            label = f"{label[:80]}-{hashlib.sha256(self.spec.label.encode()).hexdigest()[:6]}"
-        return f"{label}.{'once' if self.seed is None else f'seed{self.seed}'}"
+        """The name of its files."""
+        return file_stem(self.spec.label, self.seed)
 
     def steps(self, sentences: int) -> int:
         """Return the largest number of training steps on a text of so many sentences; dev pairs may end it sooner."""
@@ -150,6 +153,15 @@ class CellRecord:
             return "other options"
         return self.setting.difference(setting)
 
+    def fits(self, cell: Cell, setting: SharedSetting) -> bool:
+        """Return whether the record is one of this cell and setting, be it a failure."""
+        return replace(self, error=None).rerun_reason(cell, setting) is None
+
+    @property
+    def stem(self) -> str:
+        """The name of the cell's files."""
+        return file_stem(self.label, self.seed)
+
     def to_dict(self) -> dict[str, Any]:
         """Return plain values for JSON."""
         return {**asdict(self), "scores": [score.to_dict() for score in self.scores]}
@@ -181,7 +193,7 @@ class CellFolder:
 
     def find(self, cell: Cell) -> CellRecord | None:
         """Return the record of a cell, whatever it was run on, or None."""
-        path = self._path(cell)
+        path = self.path(cell)
         return _read(path) if path.is_file() else None
 
     def write(self, cell: Cell, record: CellRecord) -> None:
@@ -192,7 +204,7 @@ class CellFolder:
         """
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
-            write_text(self._path(cell), json.dumps(record.to_dict(), indent=1, ensure_ascii=False) + "\n")
+            write_text(self.path(cell), json.dumps(record.to_dict(), indent=1, ensure_ascii=False) + "\n")
         except OSError as error:
             raise SelfguideError(
                 f"The cell cannot be written to {self.folder}: {error.strerror or error}. Make room, or name another "
@@ -201,7 +213,7 @@ class CellFolder:
 
     def remove(self, cell: Cell) -> None:
         """Remove the file of a cell, if there is one."""
-        self._path(cell).unlink(missing_ok=True)
+        self.path(cell).unlink(missing_ok=True)
 
     def read_all(self) -> list[CellRecord]:
         """Return the records of all cells, in the order of the rows.
@@ -216,10 +228,21 @@ class CellFolder:
 
     def records_by_stem(self) -> dict[str, CellRecord]:
         """Return the records of all cells by the names of their files."""
-        return {path.stem: _read(path) for path in sorted(self.folder.glob("*.json"))}
+        # A hidden one is the temporary file of a process that was killed, or is writing it just now.
+        files = (path for path in self.folder.glob("*.json") if not path.name.startswith("."))
+        return {path.stem: _read(path) for path in sorted(files)}
 
-    def _path(self, cell: Cell) -> Path:
+    def path(self, cell: Cell) -> Path:
+        """Return the file of a cell, which need not exist."""
         return self.folder / f"{cell.stem}.json"
+
+
+def file_stem(label: str, seed: int | None) -> str:
+    """Return the name of a cell's files; a label that is no file name gets a few digits, so that similar ones stay apart."""
+    plain = re.sub(r"[^\w.+-]+", "-", label, flags=re.ASCII).strip("-.")
+    if plain != label:
+        plain = f"{plain[:80]}-{hashlib.sha256(label.encode()).hexdigest()[:6]}"
+    return f"{plain}.{'once' if seed is None else f'seed{seed}'}"
 
 
 def cell_name(label: str, seed: int | None) -> str:
@@ -259,7 +282,7 @@ def _decisive(stages: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
 
 def _read(path: Path) -> CellRecord:
     try:
-        return CellRecord.from_dict(json.loads(path.read_text(encoding="utf-8")))
+        return CellRecord.from_dict(read_json(path))
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise SelfguideError(
             f"{path} is not a cell that can be read ({type(error).__name__}: {error}); delete it to run the cell again."

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pickle
-import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass
@@ -13,6 +12,7 @@ from typing import TYPE_CHECKING
 from selfguide.comparison.cells import Cell, CellFolder, CellRecord, SharedSetting, split_by_setting
 from selfguide.comparison.progress import CellProgress, duration, seconds_left
 from selfguide.comparison.runner import cores, process_count, run_jobs, split_finished
+from selfguide.comparison.sharing import SharedCells
 from selfguide.comparison.specs import GivenMethods, Spec, parse_specs
 from selfguide.comparison.summary import Summary, summarise
 from selfguide.comparison.tables import as_latex, as_markdown, write_tables
@@ -30,6 +30,8 @@ from selfguide.data import TextOptions
 from selfguide.errors import InterruptedRun, UsageError
 from selfguide.evaluation.evaluate import load_tasks
 from selfguide.evaluation.protocol import Protocol
+from selfguide.files import private_folder
+from selfguide.locks import owned_folder, waited_for
 from selfguide.progress import Reporter
 from selfguide.report.folders import write_report_or_warn
 
@@ -158,17 +160,19 @@ def compare(
         setting = _prepared(work, encoder, material, rows, device, reporter)
         name = str(encoder) if isinstance(encoder, str | Path) else ""
         every = [CellJob(cell, setting, work, folder, name, keep, device, batch_size, command) for cell in cells]
-        done, due = split_finished(every, again, reporter)
-        # A method that exists in this process alone cannot be run by another.
-        at_once = process_count(jobs, device, len(due)) if all(spec.portable for spec in specs) else 1
-        done += _run(due, done, at_once, output, reporter)
-        place = {(cell.spec.label, cell.seed): number for number, cell in enumerate(cells)}
-        records = tuple(sorted(done, key=lambda record: place[record.label, record.seed]))
-        found = Comparison(records, summarise(records, baseline))
-        if output is not None:
-            found.write(folder)
-            if report:
-                write_report_or_warn(folder, reporter)
+        with owned_folder(folder, setting.digest):
+            done, due = split_finished(every, again, reporter)
+            # A method that exists in this process alone cannot be run by another.
+            at_once = process_count(jobs, device, len(due)) if all(spec.portable for spec in specs) else 1
+            done += _run(due, done, at_once, output, reporter)
+            place = {(cell.spec.label, cell.seed): number for number, cell in enumerate(cells)}
+            records = tuple(sorted(done, key=lambda record: place[record.label, record.seed]))
+            found = Comparison(records, summarise(records, baseline))
+            if output is not None:
+                with waited_for(folder / ".tables.lock"):
+                    found.write(folder)
+                    if report:
+                        write_report_or_warn(folder, reporter)
         return found
 
 
@@ -200,8 +204,8 @@ def _cells(specs: Sequence[Spec], seeds: Sequence[int]) -> list[Cell]:
 @contextmanager
 def _folders(output: str | Path | None) -> Iterator[tuple[Path, Path]]:
     """Yield the temporary folder that the cells share, and the folder of what is kept."""
-    with tempfile.TemporaryDirectory(prefix="selfguide-compare-") as work:
-        yield Path(work), Path(output) if output is not None else Path(work) / "output"
+    with private_folder("selfguide-compare-") as work:
+        yield work, Path(output) if output is not None else work / "output"
 
 
 def _prepared(
@@ -259,11 +263,21 @@ def _run(
     )
     progress = CellProgress(cells, done, sentences, side_by_side, reporter)
     ended: list[CellRecord] = []
+    shared = SharedCells(due, reporter)
     try:
-        with progress.bar(), closing(run_jobs(due, side_by_side)) as records:
-            for record in records:
-                ended.append(record)
-                progress.done(record)
+        with progress.bar(), shared.claims():
+            while True:
+                with closing(run_jobs(shared.available(), side_by_side)) as records:
+                    for record in records:
+                        shared.finished(record)
+                        ended.append(record)
+                        progress.done(record)
+                for record in shared.finished_elsewhere():
+                    ended.append(record)
+                    progress.done(record)
+                if not shared.left:
+                    break
+                shared.wait()
     except (KeyboardInterrupt, InterruptedRun):
         kept = (
             f" {len(done) + len(ended)} of {len(done) + len(due)} cells are kept in {output}; the same command goes on."

@@ -11,7 +11,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -128,7 +128,7 @@ def split_finished(jobs: Sequence[CellJob], again: bool, reporter: Reporter) -> 
     return done, [job for _, job in sorted(due, key=lambda pair: pair[0])]
 
 
-def run_jobs(jobs: Sequence[CellJob], processes: int) -> Generator[CellRecord, None, None]:
+def run_jobs(jobs: Iterable[CellJob], processes: int) -> Generator[CellRecord, None, None]:
     """Run cells, in this process if it is the only one, and yield each record as the cell ends.
 
     Args:
@@ -177,30 +177,33 @@ class _Worker(Generic[Record]):
             self.process.stdin.flush()
 
 
-def run_in_processes(jobs: Sequence[SubprocessJob[Record]], processes: int, *, fresh: bool = False) -> Iterator[Record]:
+def run_in_processes(jobs: Iterable[SubprocessJob[Record]], processes: int, *, fresh: bool = False) -> Iterator[Record]:
     """Run jobs in several processes, and yield each record as its job ends.
 
     Written by hand because the pools of the standard library give up all jobs when one of their processes dies, and a cell that
     runs out of memory is killed by the system. Here a dead process costs its own job alone, which becomes a failed record.
 
     Args:
-        jobs: The jobs.
+        jobs: The jobs; the next one is asked for when a process is free for it.
         processes: How many run at a time.
         fresh: Run each job in a new process, instead of one job after another in the same.
 
     Yields:
         A record for each job, in the order in which they end.
     """
-    waiting, workers = list(jobs), list[_Worker[Record]]()
+    waiting, workers = iter(jobs), list[_Worker[Record]]()
     try:
-        while waiting or workers:
-            while waiting and len(workers) < processes:
-                workers.append(_started(waiting.pop(0), cores() // processes))
+        while True:
+            while len(workers) < processes and (job := next(waiting, None)) is not None:
+                workers.append(_started(job, cores() // processes))
+            if not workers:
+                return
             ended = [worker for worker in workers if worker.done or worker.process.poll() is not None]
             for worker in ended:
                 record = _record(worker)
-                if waiting and not fresh and worker.process.poll() is None:
-                    worker.give(waiting.pop(0))
+                idle = not fresh and worker.process.poll() is None
+                if idle and (job := next(waiting, None)) is not None:
+                    worker.give(job)
                 else:
                     workers.remove(worker)
                     _stop([worker])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -36,7 +37,16 @@ def weights_digest(model: nn.Module) -> str:
     return digest.hexdigest()
 
 
-def _add_weights(digest: Any, weights: dict[str, Tensor]) -> None:
+def tensors_digest(tensors: Mapping[str, Tensor]) -> str:
+    """Return a hash of named tensors, with their types and shapes, for a file that holds them."""
+    digest = hashlib.sha256(
+        repr([(name, str(t.dtype), tuple(t.shape)) for name, t in sorted(tensors.items())]).encode()
+    )
+    _add_weights(digest, tensors)
+    return digest.hexdigest()
+
+
+def _add_weights(digest: Any, weights: Mapping[str, Tensor]) -> None:
     for name, tensor in sorted(weights.items()):
         digest.update(name.encode())
         if tensor.numel():

@@ -28,7 +28,7 @@ from torch import Tensor
 
 from selfguide.engine.cache import VIEWS, cache_folder, entries, exclusive
 from selfguide.engine.tokens import TokenisedText, rows_by_length
-from selfguide.files import atomic_path, remove_leftovers
+from selfguide.files import atomic_path, file_digest, remove_leftovers
 from selfguide.progress import Reporter
 
 if TYPE_CHECKING:
@@ -72,10 +72,17 @@ def room_for(size: int, limit: int) -> bool:
 
 
 class CachedViews:
-    """A complete store, open for reading."""
+    """A complete store, open for reading; a digest of the file stands at its end, after the array.
+
+    Raises:
+        OSError: There is none, or it cannot be read.
+        ValueError: It is damaged.
+    """
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        if not _is_sound(path):
+            raise ValueError(f"{path} is damaged")
         self._views: NDArray[Any] = np.load(path, mmap_mode="r")
         with suppress(OSError):  # the time of last use decides which stores are deleted first
             os.utime(path)
@@ -161,6 +168,21 @@ def _make(
                 views[rows] = compute(tensors).to("cpu").numpy().astype(kept_in)
                 advance(len(rows), "")
         views.flush()
+        del views
+        digest = bytes.fromhex(file_digest(temporary))
+        with temporary.open("ab") as file:
+            file.write(digest)
+
+
+def _is_sound(path: Path) -> bool:
+    """Return whether a store ends in the digest of what stands before it."""
+    left = path.stat().st_size - hashlib.sha256().digest_size
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        while left > 0 and (block := file.read(min(left, 1 << 20))):
+            digest.update(block)
+            left -= len(block)
+        return left == 0 and file.read() == digest.digest()
 
 
 def _make_room(room: int) -> None:

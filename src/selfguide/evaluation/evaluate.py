@@ -158,7 +158,21 @@ def score_all(
     Returns:
         The scores in the order of the tasks.
     """
-    store = ScoreFolder(output) if output is not None else None
+    if output is None:
+        return _score_due(vectors, rows, protocol, reporter, None, again)
+    store = ScoreFolder(output)
+    with store.announced(reporter):
+        return _score_due(vectors, rows, protocol, reporter, store, again)
+
+
+def _score_due(
+    vectors: Embedder,
+    rows: list[TaskData],
+    protocol: Protocol,
+    reporter: Reporter,
+    store: ScoreFolder | None,
+    again: bool,
+) -> Evaluation:
     known: dict[str, TaskScore] = {}
     if store is not None and not again:
         for item in rows:
@@ -173,10 +187,14 @@ def score_all(
     # All pairs together; transfer tasks are larger and are encoded one by one, so that their memory is needed late.
     vectors.prepare(sentence for item in due if not item.task.is_classification for sentence in item.sentences())
     for item in due:
-        score = _score(item, vectors, protocol, reporter)
+        score = None
+        if store is not None and not again:  # another process may have scored it meanwhile
+            score = store.find(item.task.name, vectors.info, item.digest, _task_protocol(item, protocol))
+        if score is None:
+            score = _score(item, vectors, protocol, reporter)
+            if store is not None:
+                store.add(score)
         known[item.task.name] = score
-        if store is not None:
-            store.add(score)
     return Evaluation(vectors.info, tuple(known[item.task.name] for item in rows))
 
 

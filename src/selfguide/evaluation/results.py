@@ -6,7 +6,8 @@ import csv
 import io
 import json
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,9 @@ from typing import Any
 from selfguide.errors import SelfguideError
 from selfguide.evaluation.embedder import EncoderInfo
 from selfguide.evaluation.tasks import GROUPS
-from selfguide.files import write_text
+from selfguide.files import read_json, remove_leftovers, write_text
+from selfguide.locks import beside, holders, inside, owned_folder, waited_for
+from selfguide.progress import Reporter
 
 SCORES_FILE = "scores.json"
 TABLE_FILE = "scores.csv"
@@ -102,30 +105,109 @@ class Evaluation:
 
 
 class ScoreFolder:
-    """A folder with ``scores.json`` (everything) and ``scores.csv`` (a line for each score), rewritten after every task."""
+    """A folder with ``scores.json`` (everything) and ``scores.csv`` (a line for each score).
+
+    Several processes may add to it: each score is written as soon as it is there, together with those that others have written
+    meanwhile.
+    """
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.scores: list[TaskScore] = _read(folder / SCORES_FILE)
+        self._seen = self._state()
+
+    @contextmanager
+    def announced(self, reporter: Reporter) -> Iterator[None]:
+        """Show other processes that this one adds scores, and note who else does.
+
+        Args:
+            reporter: Gets the note.
+
+        Yields:
+            Nothing.
+
+        Raises:
+            SelfguideError: The folder cannot be made.
+            FolderInUse: Another command is writing the folder.
+        """
+        others = [holder.describe() for holder in holders(inside(self.folder))]
+        with owned_folder(self.folder, "scores"):
+            if others:
+                reporter.note(
+                    f"{self.folder} is also being written by {' and '.join(others)}; the scores of both are kept."
+                )
+            if self.scores:
+                try:
+                    with self._alone():  # a process may have been killed between the two files
+                        self._reread()
+                        self._write_table()
+                except OSError as error:
+                    raise self._unwritable(error) from None
+            yield
 
     def find(self, task: str, encoder: EncoderInfo, data_digest: str, protocol: dict[str, Any]) -> TaskScore | None:
-        """Return the score of a former run with the same task, weights, rows and protocol, or None."""
+        """Find the score of a former run with the same task, weights, rows and protocol.
+
+        Args:
+            task: The name of the task.
+            encoder: The encoder.
+            data_digest: Digest of the task's rows.
+            protocol: How the score is made.
+
+        Returns:
+            The score, or None where there is none.
+        """
+        if self._state() != self._seen:
+            self._reread()
         key = (task, encoder.digest, data_digest, protocol)
         return next((score for score in self.scores if score.key == key), None)
 
     def add(self, score: TaskScore) -> None:
         """Add a score, in place of a former one with the same key, and write both files.
 
+        Args:
+            score: The score.
+
         Raises:
             SelfguideError: They cannot be written.
         """
-        self.scores = [*(former for former in self.scores if former.key != score.key), score]
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
-            write_text(self.folder / SCORES_FILE, json.dumps([kept.to_dict() for kept in self.scores], indent=1) + "\n")
-            write_text(self.folder / TABLE_FILE, as_csv(self.scores))
+            with self._alone():
+                self._reread()
+                self.scores = [*(former for former in self.scores if former.key != score.key), score]
+                content = json.dumps([kept.to_dict() for kept in self.scores], indent=1) + "\n"
+                write_text(self.folder / SCORES_FILE, content)
+                self._write_table()
+                self._seen = self._state()
         except OSError as error:
-            raise SelfguideError(f"The scores cannot be written to {self.folder}: {error.strerror or error}.") from None
+            raise self._unwritable(error) from None
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        with waited_for(beside(self.folder / SCORES_FILE)):
+            for name in (SCORES_FILE, TABLE_FILE):
+                remove_leftovers(self.folder / name)
+            yield
+
+    def _write_table(self) -> None:
+        table, content = self.folder / TABLE_FILE, as_csv(self.scores)
+        if not table.is_file() or table.read_text(encoding="utf-8") != content:
+            write_text(table, content)
+
+    def _reread(self) -> None:
+        self._seen = self._state()
+        self.scores = _read(self.folder / SCORES_FILE)
+
+    def _state(self) -> tuple[int, int] | None:
+        try:
+            status = (self.folder / SCORES_FILE).stat()
+        except OSError:
+            return None
+        return status.st_mtime_ns, status.st_ino
+
+    def _unwritable(self, error: OSError) -> SelfguideError:
+        return SelfguideError(f"The scores cannot be written to {self.folder}: {error.strerror or error}.")
 
 
 def as_csv(scores: Iterable[TaskScore]) -> str:
@@ -167,7 +249,7 @@ def _read(path: Path) -> list[TaskScore]:
     if not path.exists():
         return []
     try:
-        return [TaskScore.from_dict(values) for values in json.loads(path.read_text(encoding="utf-8"))]
+        return [TaskScore.from_dict(values) for values in read_json(path)]
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise SelfguideError(
             f"{path} is not a file of scores that can be read ({type(error).__name__}: {error}); move it away, or name "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
@@ -10,6 +11,8 @@ from torch import Tensor
 from selfguide.engine.cache import VIEWS, entries
 from selfguide.engine.digest import weights_digest
 from selfguide.engine.view_cache import CachedViews, ViewsKey, find, find_or_make, room_for, size_of
+from selfguide.errors import SelfguideError
+from selfguide.files import read_json, write_text
 
 if TYPE_CHECKING:
     from selfguide.losses.base import Preparation
@@ -32,12 +35,22 @@ def kept_views(loss: SelfGuidedLoss, run: Preparation) -> CachedViews | None:
         The views, or ``None`` where the guide computes them in every step.
     """
     decision = run.work / _DECISION
-    before: Any = json.loads(decision.read_text()) if run.resume and decision.is_file() else None
-    wanted = before["kept"] if before is not None else _may_pay(loss, run)
+    before = _decided(decision) if run.resume and decision.is_file() else None
+    wanted = before if before is not None else _may_pay(loss, run)
     store = _find_or_make(loss, run, insist=before is not None) if wanted else None
     if run.work.is_dir():
-        decision.write_text(json.dumps({"kept": store is not None}))
+        write_text(decision, json.dumps({"kept": store is not None}))
     return store
+
+
+def _decided(decision: Path) -> bool:
+    try:
+        kept: Any = read_json(decision)["kept"]
+    except (OSError, ValueError, KeyError, TypeError):
+        kept = None
+    if not isinstance(kept, bool):
+        raise SelfguideError(f"{decision} is damaged; start the run over with --overwrite.")
+    return kept
 
 
 def _may_pay(loss: SelfGuidedLoss, run: Preparation) -> bool:

@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Any
 from selfguide.calibration.text_statistics import STATISTICS_FILE, TextStatistics
 from selfguide.data import Sentences, TextOptions, open_text
 from selfguide.errors import SelfguideError, UsageError
-from selfguide.files import replace_folder
+from selfguide.files import former_folder, read_json, replace_folder, restore_folder
+from selfguide.locks import beside, held
 from selfguide.methods import registry
 from selfguide.methods.base import CalibratedMethod
 from selfguide.models.encoders import load_encoder
@@ -67,7 +68,24 @@ def calibrate(
         selfguide.calibrate("notes-fused", "more-notes.txt", "notes-fused-2")
     """
     source, reporter = Path(folder), reporter or Reporter(quiet=True)
+    _bring_back(source)
     target = _target(source, output, overwrite)
+    with held(beside(target), target):
+        _target(source, output, overwrite)  # another process may have made it meanwhile
+        shutil.rmtree(_unfinished(target), ignore_errors=True)  # of a killed process
+        return _calibrated(source, target, text, fresh, batch_size, device, text_options, reporter)
+
+
+def _calibrated(
+    source: Path,
+    target: Path,
+    text: str | Path | Iterable[str] | Iterable[Path] | Sentences,
+    fresh: bool,
+    batch_size: int,
+    device: str | None,
+    text_options: TextOptions | None,
+    reporter: Reporter,
+) -> Path:
     record = _record(source)
     method = _method(source, record)
     encoder = load_encoder(source, device=device).eval()
@@ -90,15 +108,27 @@ def calibrate(
             "finished": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
         }
     )
-    finished = target.with_name(target.name + ".calibrating")
-    shutil.rmtree(finished, ignore_errors=True)
+    finished = _unfinished(target)
     try:
         shutil.copytree(source, finished)
         _rewrite(finished, len(encoder) - 1, mapping, statistics, record)
         replace_folder(finished, target)
+    except OSError as error:
+        raise SelfguideError(f"{target} cannot be written: {error.strerror or error}; nothing has changed.") from None
     finally:
         shutil.rmtree(finished, ignore_errors=True)
     return target
+
+
+def _unfinished(target: Path) -> Path:
+    return target.with_name(target.name + ".calibrating")
+
+
+def _bring_back(source: Path) -> None:
+    """Bring the folder back whose replacement was killed half-way, on a system that needs two steps for it."""
+    if not source.exists() and former_folder(source).is_dir():
+        with held(beside(source), source):
+            restore_folder(source)
 
 
 def _target(source: Path, output: str | Path | None, overwrite: bool) -> Path:
@@ -117,7 +147,7 @@ def _target(source: Path, output: str | Path | None, overwrite: bool) -> Path:
 def _record(source: Path) -> dict[str, Any]:
     """Read the folder's run.json."""
     try:
-        record = json.loads((source / RUN_FILE).read_text(encoding="utf-8"))
+        record = read_json(source / RUN_FILE)
         record["config"]["method"]
     except FileNotFoundError:
         raise SelfguideError(

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from selfguide.data import Sentences
 from selfguide.errors import SelfguideError
-from selfguide.files import write_text
+from selfguide.files import file_digest, read_json, write_text
 from selfguide.progress import Reporter, is_main_process
 from selfguide.training.distributed import wait_for_everyone
 from selfguide.training.settings import TrainingSettings
@@ -21,6 +21,8 @@ from selfguide.training.settings import TrainingSettings
 if TYPE_CHECKING:
     from datasets import Dataset
     from sentence_transformers import SentenceTransformer
+
+_DIGEST = "digest of text.arrow"
 
 
 def prepare_text(
@@ -53,9 +55,26 @@ def prepare_text(
                 "Contrastive training needs at least two different sentences, and pays off from a few hundred on."
             )
         reporter.note(sentences.summary.describe())
-        write_text(summary_file, json.dumps(summary, indent=2))
+        write_text(summary_file, json.dumps(summary | {_DIGEST: file_digest(arrow)}, indent=2))
+    elif is_main_process():
+        _check(arrow, summary_file)
     wait_for_everyone(settings)
-    return Dataset.from_file(str(arrow)), json.loads(summary_file.read_text(encoding="utf-8"))
+    summary = read_json(summary_file)
+    summary.pop(_DIGEST, None)
+    return Dataset.from_file(str(arrow)), summary
+
+
+def _check(arrow: Path, summary_file: Path) -> None:
+    """Refuse the text of an interrupted run that is not as it was written."""
+    try:
+        digest = read_json(summary_file).get(_DIGEST)
+        sound = digest in (None, file_digest(arrow))
+    except (OSError, ValueError, AttributeError):
+        sound = False
+    if not sound:
+        raise SelfguideError(
+            f"The text of the interrupted run, {arrow}, is damaged or gone; start the run over with --overwrite."
+        )
 
 
 def _write_arrow(path: Path, sentences: Iterable[str], reporter: Reporter, chunk: int = 10_000) -> None:

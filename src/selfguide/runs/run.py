@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 from selfguide.data import Sentences, TextOptions, open_text
 from selfguide.data.pairs import Pairs, read_pairs
+from selfguide.engine.digest import model_digest
 from selfguide.errors import SelfguideError
-from selfguide.files import replace_folder
+from selfguide.files import file_digest
 from selfguide.methods import registry
 from selfguide.models.encoders import load_encoder, quiet_libraries, with_pooling
 from selfguide.models.folders import is_stock
@@ -22,7 +23,7 @@ from selfguide.progress import Reporter, is_main_process
 from selfguide.report.evidence import RunEvidence
 from selfguide.report.folders import write_report_or_warn
 from selfguide.runs.evidence import collect_after, collect_before, sample
-from selfguide.runs.folder import work_folder
+from selfguide.runs.folder import FINISHED, WorkFolder, work_folder
 from selfguide.runs.prepared_text import check_text, prepare_text
 from selfguide.runs.resolution import resolve
 from selfguide.training.callbacks import DEV_METRIC
@@ -53,7 +54,7 @@ def train(
     overwrite: bool = False,
     resume: bool = False,
     quiet: bool = False,
-    report: bool = True,
+    report: bool | None = None,
     text_options: TextOptions | None = None,
     **options: Any,
 ) -> SentenceTransformer:
@@ -70,7 +71,8 @@ def train(
         overwrite: Replace what an earlier run left at ``output``.
         resume: Continue an interrupted run at ``output``.
         quiet: Show no notes and no progress bar.
-        report: Write ``report.html`` into the folder; it shows up to 200 sentences of the text.
+        report: Write ``report.html`` into the folder; it shows up to 200 sentences of the text. ``None``: yes, or what the
+            resumed run was begun with.
         text_options: How the text is read and cleaned.
         **options: Training settings (``epochs``, ``batch_size``, ``learning_rate``, ``seed`` …, see
             :class:`~selfguide.training.settings.TrainingSettings`) and the method's own (``temperature``, ``stay_close`` …).
@@ -113,7 +115,7 @@ def run(
     *,
     overwrite: bool = False,
     resume: bool = False,
-    report: bool = True,
+    report: bool | None = None,
 ) -> tuple[SentenceTransformer, RunRecord]:
     """Run a configuration; see :func:`train`.
 
@@ -125,13 +127,17 @@ def run(
         encoder: The encoder, where the configuration only names it; a copy is tuned.
         overwrite: Replace what an earlier run left at ``output``.
         resume: Continue an interrupted run at ``output``.
-        report: Write ``report.html``.
+        report: Write ``report.html``; ``None``: yes, or what the resumed run was begun with.
 
     Returns:
         The encoder, and the record that ``run.json`` keeps.
     """
     config, method = resolve(config)
-    with work_folder(config, output, overwrite, resume) as work, quiet_libraries():
+    with work_folder(config, output, overwrite, resume, report) as claimed, quiet_libraries():
+        work = claimed.path
+        if claimed.complete and claimed.final is not None:
+            reporter.note("The run was complete; only renaming was left.")
+            return load_encoder(claimed.final), RunRecord.from_file(claimed.final / RUN_FILE)
         started = time.monotonic()
         record = RunRecord(config)
         settings = TrainingSettings(**config.training)
@@ -142,11 +148,14 @@ def run(
         if encoder is None and config.encoder == GIVEN_ENCODER:
             raise SelfguideError("This run started from an encoder given in Python; name one with --encoder.")
         student = _own_copy(encoder) if encoder is not None else load_encoder(config.encoder, device=settings.device)
+        if output is not None and is_main_process():
+            dev_digest = file_digest(Path(config.dev)) if config.dev else None
+            claimed.check_inputs(**{"start encoder": model_digest(student), "dev file": dev_digest})
         text, record.text = prepare_text(work, sentences, settings, reporter)
         record.seconds["text"] = time.monotonic() - started
         check_text(text, student, settings, reporter, method.few_steps)
         # The encoder is tuned in place, so the report's "before" has to be measured now.
-        measured = report and output is not None and is_main_process()
+        measured = claimed.report and output is not None and is_main_process()
         before = collect_before(student, sample(text, seed=settings.seed), reporter) if measured else None
         evaluator = _evaluator(dev_pairs, settings) if dev_pairs else None
         if evaluator is not None:
@@ -159,7 +168,7 @@ def run(
         _fill(record, outcome, reporter)
         record.seconds["total"] = time.monotonic() - started
         if output is not None:
-            _finish(outcome.encoder, record, work, Path(output), (reporter, evidence) if report else None)
+            _finish(outcome.encoder, record, claimed, (reporter, evidence) if claimed.report else None)
         return outcome.encoder, record
 
 
@@ -233,15 +242,14 @@ def _fill(record: RunRecord, outcome: TrainingOutcome, reporter: Reporter) -> No
 def _finish(
     encoder: SentenceTransformer,
     record: RunRecord,
-    work: Path,
-    final: Path,
+    work: WorkFolder,
     report: tuple[Reporter, RunEvidence | None] | None,
 ) -> None:
     """Write the folder under a temporary name, then rename it."""
     from selfguide.runs.card import model_card
 
     if is_main_process():
-        finished = work / "finished"
+        finished = work.path / FINISHED
         shutil.rmtree(finished, ignore_errors=True)
         encoder.save(str(finished), create_model_card=False, safe_serialization=True)
         (finished / "README.md").write_text(model_card(record, encoder), encoding="utf-8")
@@ -250,10 +258,9 @@ def _finish(
         (finished / RUN_FILE).write_text(json.dumps(facts, indent=2), encoding="utf-8")
         if report is not None:
             write_report_or_warn(finished, *report)
-        _keep_curves(work, finished)
+        _keep_curves(work.path, finished)
         _use_default_permissions(finished)
-        replace_folder(finished, final)
-        shutil.rmtree(work, ignore_errors=True)
+        work.finish()
     wait_for_everyone(TrainingSettings(**record.config.training))
 
 

@@ -15,11 +15,11 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 from selfguide.comparison.texts import NamedText
 from selfguide.data import Sentences
+from selfguide.files import private_folder
 from selfguide.studies.base import FULL, SMALL, Findings, Grid, Measurement, Plan, Setup, Study
 from selfguide.studies.context import MeasurementContext
 from selfguide.studies.domain_data import DOMAINS, HALVES, PAIRS, TWITTER, own_test, pairs_file, sample_text
@@ -142,9 +142,9 @@ def tuned_on(
     Returns:
         The scores, as the study's record keeps them.
     """
-    with TemporaryDirectory(prefix="selfguide-domains-") as work:
-        sample = sample_text(text, limit, context, Path(work))
-        pairs = [*context.pairs, *(pairs_file(test, context, Path(work)) for test in tests)]
+    with private_folder("selfguide-domains-") as work:
+        sample = sample_text(text, limit, context, work)
+        pairs = [*context.pairs, *(pairs_file(test, context, work) for test in tests)]
         rows = {"methods": methods, "settings": settings, "seeds": seeds, "tasks": context.tasks, "pairs": pairs}
         found = context.compare(_key(text), sample.named(), **rows)
     return {"text": sample.name, "sentences": len(sample.sentences), "digest": sample.fingerprint, **found}
@@ -161,8 +161,8 @@ def untuned_on_pairs(context: MeasurementContext, seeds: list[int], tests: list[
     Returns:
         The scores, as the study's record keeps them.
     """
-    with TemporaryDirectory(prefix="selfguide-domains-") as work:
-        pairs = [pairs_file(test, context, Path(work)) for test in tests]
+    with private_folder("selfguide-domains-") as work:
+        pairs = [pairs_file(test, context, work) for test in tests]
         text = NamedText(Sentences.from_strings(context.sentences()), ("no text",))
         return context.compare("untuned-pairs", text, methods=UNTUNED, seeds=seeds, tasks="", pairs=pairs)
 

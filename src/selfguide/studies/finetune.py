@@ -16,7 +16,6 @@ import random
 from dataclasses import replace
 from pathlib import Path
 from statistics import fmean
-from tempfile import TemporaryDirectory
 from typing import Any
 
 from datasets import Dataset
@@ -31,6 +30,7 @@ from selfguide.errors import SelfguideError, UsageError
 from selfguide.evaluation.embedder import embedder
 from selfguide.evaluation.evaluate import score_all
 from selfguide.evaluation.tasks import Part, Task
+from selfguide.files import private_folder
 from selfguide.options import Above, OneOf, check
 from selfguide.progress import Reporter
 from selfguide.report.plots import Lines
@@ -220,7 +220,7 @@ def finetuned(
     pairs = draw_pairs(read_graded(context, pairs_from), size, seed)
     encoder = context.kept_encoder(GRID, start, seed if seeded else None)
     rows = Dataset.from_dict({"sentence1": pairs.first, "sentence2": pairs.second, "score": pairs.grades})
-    with TemporaryDirectory(prefix="selfguide-finetune-") as work:
+    with private_folder("selfguide-finetune-") as work:
         arguments = SentenceTransformerTrainingArguments(
             output_dir=work,
             num_train_epochs=epochs,

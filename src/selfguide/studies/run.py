@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Iterable
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 
 from selfguide.comparison.texts import DatasetLocator
 from selfguide.errors import UsageError
+from selfguide.files import private_folder
+from selfguide.locks import owned_folder
 from selfguide.options import AtLeast, check
 from selfguide.progress import Reporter
 from selfguide.report.folders import write_report_or_warn
@@ -100,9 +102,11 @@ def study(
     setup = Setup(scale, full, facts.name, facts.depth, len(texts.sample(scale.text, scale.limit).sentences))
     plan = chosen.plan(setup)
     how = (data, jobs, again, device, command, Reporter(quiet=quiet))
-    with tempfile.TemporaryDirectory(prefix="selfguide-study-") as work:
-        folder = Path(output) if output is not None else Path(work) / "output"
-        run = StudyRun(chosen.title, plan, setup, facts, texts, Path(work), folder, *how)
+    with private_folder("selfguide-study-") as work, ExitStack() as stack:
+        folder = Path(output) if output is not None else work / "output"
+        run = StudyRun(chosen.title, plan, setup, facts, texts, work, folder, *how)
+        if output is not None:
+            stack.enter_context(owned_folder(folder))
         findings, records = run.run()
         outcome = chosen.outcome(findings)
         result = StudyResult(results_of(chosen, setup, plan, findings, records, outcome, run.provenance()))

@@ -10,11 +10,13 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from safetensors import safe_open
+from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save_file
 from torch import nn
 from transformers import TrainerCallback
 
+from selfguide.engine.digest import tensors_digest
+from selfguide.errors import SelfguideError
 from selfguide.files import atomic_path
 from selfguide.progress import Reporter
 from selfguide.training.settings import TrainingSettings
@@ -65,9 +67,10 @@ class BestWeights(TrainerCallback):
         *before, latest = scores
         if not before or latest > max(before):
             if state.is_world_process_zero:
-                metadata = {"step": str(state.global_step), "score": repr(latest)}
+                weights = saveable_weights(getattr(model, "module", model))
+                metadata = {"step": str(state.global_step), "score": repr(latest), "digest": tensors_digest(weights)}
                 with atomic_path(self.path) as temporary:
-                    save_file(saveable_weights(getattr(model, "module", model)), temporary, metadata=metadata)
+                    save_file(weights, temporary, metadata=metadata)
         elif self.patience and len(scores) - 1 - scores.index(max(scores)) >= self.patience:
             control.should_training_stop = True
 
@@ -77,18 +80,31 @@ class BestWeights(TrainerCallback):
             control.should_evaluate = True
 
     def restore(self, student: SentenceTransformer) -> tuple[int, float]:
-        """Load the best weights into the student, and return the step they come from and their dev score.
+        """Load the best weights into the student.
 
         Args:
-            student: The encoder, changed in place.
+            student: The model in training.
 
         Returns:
-            The step and the score.
+            The step that they come from, and their dev score.
+
+        Raises:
+            SelfguideError: The file is damaged or gone.
         """
-        with safe_open(self.path, framework="pt") as file:
-            metadata = file.metadata()
-        student.load_state_dict(load_file(self.path, device=str(student.device)), strict=False)
-        return int(metadata["step"]), float(metadata["score"])
+        try:
+            with safe_open(self.path, framework="pt") as file:
+                metadata = file.metadata()
+            weights = load_file(self.path)
+            damaged = metadata.get("digest", "") not in ("", tensors_digest(weights))
+            found = int(metadata["step"]), float(metadata["score"])
+        except (OSError, SafetensorError, KeyError, ValueError, AttributeError):
+            damaged, found, weights = True, (0, 0.0), {}
+        if damaged:
+            raise SelfguideError(
+                f"The best weights of the run, in {self.path}, are damaged or gone; start the run over with --overwrite."
+            )
+        student.load_state_dict(weights, strict=False)
+        return found
 
 
 class ProgressAndCheckpoints(TrainerCallback):

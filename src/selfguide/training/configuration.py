@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -87,3 +87,21 @@ class RunRecord:
     versions: dict[str, str] = field(default_factory=dict)
     finished: str = ""
     """Date and time of the end, in ISO format."""
+
+    @classmethod
+    def from_file(cls, path: Path) -> RunRecord:
+        """Read the record of a finished run.
+
+        Args:
+            path: Its ``run.json``.
+
+        Returns:
+            The record; what a later version added is left out.
+
+        Raises:
+            SelfguideError: The file is missing or holds something else.
+        """
+        config = RunConfig.from_file(path)
+        content = json.loads(path.read_text(encoding="utf-8"))
+        known = {item.name: content[item.name] for item in fields(cls) if item.name in content}
+        return cls(**{**known, "config": config})

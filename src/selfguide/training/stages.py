@@ -8,6 +8,7 @@ complete, so that a run interrupted in a later stage counts as resumable.
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -16,11 +17,12 @@ from typing import TYPE_CHECKING
 from safetensors.torch import load_file, save_file
 from torch import nn
 
-from selfguide.files import write_text
+from selfguide.errors import SelfguideError
 from selfguide.progress import is_main_process
 from selfguide.training.callbacks import saveable_weights
+from selfguide.training.checkpoints import COMPLETE_FILE, completeness_problem, write_complete
 from selfguide.training.distributed import wait_for_everyone
-from selfguide.training.trainer import COMPLETE_FILE, FitContext, TrainingOutcome, fine_tune
+from selfguide.training.trainer import FitContext, TrainingOutcome, fine_tune
 
 if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
@@ -58,6 +60,11 @@ def earlier_stage(
     """
     work = context.work / name
     if (work / COMPLETE_FILE).is_file():
+        problem = completeness_problem(work)
+        if problem is not None:
+            raise SelfguideError(
+                f"The finished stage {name!r} is damaged: {problem}. Bring the file back, or start over with --overwrite."
+            )
         student.load_state_dict(load_file(work / STAGE_WEIGHTS, device=str(student.device)), strict=False)
         context.reporter.note(f"The stage {name!r} is finished already.")
         return _read_record(work)
@@ -66,8 +73,10 @@ def earlier_stage(
     outcome = fine_tune(student, make_loss, replace(context, work=work), deployable=deployable)
     if is_main_process():
         save_file(saveable_weights(student), work / STAGE_WEIGHTS)
+        for checkpoint in work.glob("checkpoint-*"):  # of no use any more
+            shutil.rmtree(checkpoint, ignore_errors=True)
         facts = {"steps": outcome.steps, "seconds": outcome.seconds, "dev_scores": outcome.dev_scores}
-        write_text(work / COMPLETE_FILE, json.dumps(facts))
+        write_complete(work, facts)
     wait_for_everyone(context.settings)
     return _read_record(work)
 

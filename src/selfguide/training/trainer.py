@@ -12,7 +12,6 @@ trainer:
 
 from __future__ import annotations
 
-import json
 import shutil
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -21,6 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from sentence_transformers import SentenceTransformerTrainer, SentenceTransformerTrainingArguments
 from sentence_transformers.base.evaluation import BaseEvaluator
@@ -29,10 +29,10 @@ from transformers import PrinterCallback, ProgressCallback, TrainerCallback, set
 
 from selfguide.engine.tokens import LABELS, TokenCollator, tokenise_dataset
 from selfguide.errors import InterruptedRun, SelfguideError, UsageError
-from selfguide.files import write_text
 from selfguide.losses.base import HeadedLoss, Preparation, own_parameters
 from selfguide.progress import Reporter
 from selfguide.training.callbacks import BestWeights, ProgressAndCheckpoints, StopOnSignal, dev_history, loss_history
+from selfguide.training.checkpoints import checkpoint_to_resume, write_complete
 from selfguide.training.distributed import lost_process_in_words, runs_on_cpu
 from selfguide.training.lengths import report_truncation, training_length
 from selfguide.training.monitors import CollapseMonitor, FiniteLossMonitor
@@ -42,8 +42,6 @@ if TYPE_CHECKING:
     from datasets import Dataset
     from sentence_transformers import SentenceTransformer
 
-COMPLETE_FILE = "complete.json"
-"""Written last into a checkpoint or an earlier stage's folder: without it the folder does not count."""
 LOSS_WEIGHTS = "loss.safetensors"
 
 
@@ -149,7 +147,7 @@ def fine_tune(
     trainer.make_optimiser, trainer.make_scheduler = make_optimiser, make_scheduler
     trainer.remove_callback(PrinterCallback)
     trainer.remove_callback(ProgressCallback)
-    checkpoint = latest_checkpoint(context.work) if context.resume else None
+    checkpoint = checkpoint_to_resume(context.work, reporter) if context.resume else None
     # The start is the first candidate, so that a run with dev pairs never ends below it.
     arguments.eval_on_start = context.dev is not None and checkpoint is None
     if checkpoint is not None:
@@ -277,12 +275,21 @@ class _Trainer(SentenceTransformerTrainer):
         return result
 
     def _save_checkpoint(self, model: nn.Module, trial: Any) -> None:
-        super()._save_checkpoint(model, trial)
-        if not self.args.should_save:
-            return
         folder = Path(self.args.output_dir) / f"checkpoint-{self.state.global_step}"
-        save_file(_loss_weights(self.loss), folder / LOSS_WEIGHTS)
-        write_text(folder / COMPLETE_FILE, json.dumps({"step": self.state.global_step}))
+        try:
+            super()._save_checkpoint(model, trial)
+            self.accelerator.wait_for_everyone()  # each process writes its random state
+            if not self.args.should_save:
+                return
+            save_file(_loss_weights(self.loss), folder / LOSS_WEIGHTS)
+            write_complete(folder, {"step": self.state.global_step})
+        except (OSError, SafetensorError, RuntimeError) as error:
+            # torch has an error of its own for a full disk. Half a checkpoint is of no use, and its room may be needed.
+            if isinstance(error, RuntimeError) and not _is_about_a_file(error):
+                raise
+            if self.args.should_save:
+                shutil.rmtree(folder, ignore_errors=True)
+            raise OSError(f"checkpoint of step {self.state.global_step}: {error}") from error
         for older in folder.parent.glob("checkpoint-*"):
             if older != folder:
                 shutil.rmtree(older, ignore_errors=True)
@@ -302,10 +309,8 @@ def _loss_weights(loss: nn.Module) -> dict[str, Tensor]:
     return weights | (loss.moving_state() if isinstance(loss, HeadedLoss) else {})
 
 
-def latest_checkpoint(work: Path) -> Path | None:
-    """Return the newest complete checkpoint in a work folder, or ``None``."""
-    complete = [folder for folder in work.glob("checkpoint-*") if (folder / COMPLETE_FILE).is_file()]
-    return max(complete, key=lambda folder: int(folder.name.rpartition("-")[2]), default=None)
+def _is_about_a_file(error: RuntimeError) -> bool:
+    return any(word in str(error) for word in ("PytorchStreamWriter", "inline_container", "open file failed"))
 
 
 def _arguments(context: FitContext) -> SentenceTransformerTrainingArguments:
