@@ -28,7 +28,9 @@ def evaluate(
     ],
     tasks: Annotated[
         str,
-        typer.Option(help="Tasks and groups: sts, transfer, multilingual, stsb, mr, sts17-en-en, demo … with commas."),
+        typer.Option(
+            help="Tasks and groups: sts, transfer, retrieval, multilingual, stsb, banking77, demo … with commas."
+        ),
     ] = "",
     pairs: Annotated[
         list[Path] | None,
@@ -68,7 +70,7 @@ def evaluate(
     batch_size: Annotated[int, typer.Option(help="Sentences a forward pass.", min=1)] = 64,
     quiet: shared.Quiet = False,
 ) -> None:
-    """Score encoders on STS, transfer and multilingual tasks, or on pairs of your own.
+    """Score encoders on STS, transfer, retrieval and multilingual tasks, or on pairs and retrieval sets of your own.
 
     Tasks that have a score in the output folder already, for the same weights, rows and protocol, are not run again.
 
@@ -79,6 +81,8 @@ def evaluate(
         selfguide eval mini notes-encoder --tasks sts,transfer --data data --significance
 
         selfguide eval notes-encoder --pairs mydomain.tsv
+
+        selfguide eval notes-encoder mini --tasks retrieval --data beir
 
         selfguide eval my_models:universal_encoder --tasks stsb --data data
     """
@@ -93,7 +97,15 @@ def evaluate(
         reporter.note("No task is named: the embedded demo pairs. --tasks sts asks for the papers' seven sets.")
     rows = []
     if chosen or pairs:  # before any encoder is loaded, so that missing data is reported at once
-        rows = load_tasks(chosen, pairs or (), data, protocol, allow_partial=allow_partial, download=not offline)
+        rows = load_tasks(
+            chosen,
+            pairs or (),
+            data,
+            protocol,
+            allow_partial=allow_partial,
+            download=not offline,
+            reporter=reporter,
+        )
     embedders = _embedders(encoders, pooling, layer, device, batch_size, reporter)
     if rows:
         evaluations = [score_all(item, rows, protocol, reporter, output=output, again=again) for item in embedders]

@@ -173,10 +173,23 @@ def read_sentences(path: Path) -> Sentences:
 
 
 def _task_sentences(source: str, locator: DatasetLocator) -> Iterator[str]:
-    """Yield both sentences of every pair in the order of the rows; cleaning drops the repeats."""
+    """Yield the sentences of tasks in the order of the rows; cleaning drops the repeats.
+
+    Of a retrieval set these are the documents without the queries, of a few-shot set the training rows without the test rows.
+    """
     for task in tasks_named(source.removeprefix(TASK_PREFIX)):
+        if task.kind == "retrieval":
+            found = locator.rows(task).retrieval
+            yield from (document.full_text for document in (found.documents() if found else ()))
+            continue
+        if task.kind in ("few-shot", "clustering"):
+            yield from locator.rows(task).parts[0].first
+            continue
         if task.kind != "graded-pairs":
-            raise UsageError(f"{source}: text can be taken from tasks of graded pairs, and {task.title} is none.")
+            raise UsageError(
+                f"{source}: text can be taken from tasks of graded pairs and from retrieval, few-shot and clustering sets, "
+                f"and {task.title} is none."
+            )
         for part in locator.rows(CORPORA.get(task.name, task)).parts:
             for pair in zip(part.first, part.second or [], strict=True):
                 yield from pair

@@ -17,6 +17,7 @@ from selfguide.data.lines import COMPRESSIONS
 from selfguide.data.pairs import read_pairs
 from selfguide.data.resources import demo_file
 from selfguide.errors import SelfguideError
+from selfguide.evaluation.completeness import ALLOW_PARTIAL, count_notes
 from selfguide.evaluation.hub import COPIES, HubCopy, read_copy
 from selfguide.evaluation.layouts import (
     ReadPart,
@@ -27,14 +28,15 @@ from selfguide.evaluation.layouts import (
     read_own_layout,
     relative_path,
 )
+from selfguide.evaluation.retrieval_sets import is_retrieval_folder, read_retrieval
 from selfguide.evaluation.rows import Rows, TaskData
 from selfguide.evaluation.senteval import find_root, has_layout, read_senteval
-from selfguide.evaluation.tasks import Kind, Part, Task, TextForm
+from selfguide.evaluation.tasks import GROUPS, RETRIEVAL, TASKS, Kind, Part, Task, TextForm
+from selfguide.progress import Reporter
 
 VARIABLE = "SELFGUIDE_DATA"
 _FORMS: dict[TextForm, str] = {"raw": "as released", "senteval": "as SentEval tokenises it"}
 _NAME_A_FOLDER = f"name the folder with --data (in Python data=) or the environment variable {VARIABLE}"
-_ALLOW_PARTIAL = "pass --allow-partial (in Python allow_partial=True) to score what is there"
 
 
 def data_folder(given: str | Path | None) -> Path | None:
@@ -62,7 +64,13 @@ def data_folder(given: str | Path | None) -> Path | None:
 
 
 def find_data(
-    task: Task, *, folder: Path | None, text: TextForm = "raw", allow_partial: bool = False, download: bool = True
+    task: Task,
+    *,
+    folder: Path | None,
+    text: TextForm = "raw",
+    allow_partial: bool = False,
+    download: bool = True,
+    reporter: Reporter | None = None,
 ) -> TaskData:
     """Read the rows of a task from the first source that has them, and check that they are complete.
 
@@ -72,6 +80,7 @@ def find_data(
         text: The form of the text.
         allow_partial: Accept missing rows, with a note.
         download: Whether to look on the Hugging Face hub for what the folder does not have.
+        reporter: Shows progress while a corpus is read.
 
     Returns:
         The rows and where they come from.
@@ -82,6 +91,8 @@ def find_data(
     search = _Search(task, text, allow_partial)
     if not task.path:
         return search.found(_demo(task), "package", text)
+    if folder is not None and task.kind == "retrieval" and (found := _retrieval_folder(task, folder)):
+        return _retrieval_data(task, found, allow_partial, reporter or Reporter(quiet=True))
     if folder is not None and (data := _in_folder(search, folder)):
         return data
     tried = [] if folder is None else [f"The data folder {folder} does not have it."]
@@ -94,6 +105,40 @@ def find_data(
     if faults:
         tried.append(f"The Hugging Face hub was tried: {'; '.join(dict.fromkeys(faults))}.")
     raise SelfguideError(_missing(task, text, tried, download))
+
+
+def retrieval_tasks(folder: Path) -> tuple[Task, ...]:
+    """Return the retrieval sets that a data folder has: below ``retrieval/`` or below itself, or the folder is one.
+
+    Those that the package declares come first; the others are named after their folders.
+    """
+    found: dict[str, Task] = {}
+    for path in (folder, *sorted(folder.glob("*")), *sorted((folder / RETRIEVAL).glob("*"))):
+        name = path.resolve().name
+        if name not in found and path.is_dir() and is_retrieval_folder(path):
+            parts = (Part("corpus"), Part("queries"), Part("qrels"))
+            place = path.relative_to(folder).as_posix()
+            found[name] = Task(name, name, "retrieval", parts, place, language="unknown", forms=("raw",))
+    known = [task for task in TASKS if task.name in GROUPS[RETRIEVAL] and task.name in found]
+    return (*known, *(task for name, task in found.items() if name not in GROUPS[RETRIEVAL]))
+
+
+def _retrieval_folder(task: Task, folder: Path) -> Path | None:
+    """Return the folder of a retrieval set: at its place, or as BEIR's archives are unpacked, or the data folder itself."""
+    paths = [folder / task.path, folder / task.name, *([folder] if folder.resolve().name == task.name else [])]
+    return next((path for path in paths if is_retrieval_folder(path)), None)
+
+
+def _retrieval_data(task: Task, folder: Path, allow_partial: bool, reporter: Reporter) -> TaskData:
+    with reporter.bar(f"reading {task.title}", None, "documents") as advance:
+        read = read_retrieval(folder, lambda count: advance(count, ""))
+    notes = []
+    for part in task.parts:
+        name = f"{folder} ({part.name})"
+        title = f"{task.title} ({part.name})"
+        notes += count_notes(part, read.counts[part.name], name, title, allow_partial=allow_partial)
+    queries = Rows("queries", [query.text for query in read.retrieval.queries])
+    return TaskData(task, (queries,), "folder", read.digest, "raw", tuple(notes), read.retrieval)
 
 
 def own_pairs(path: str | Path) -> TaskData:
@@ -197,19 +242,8 @@ class _Search:
         if part.name not in read:
             return [self._without(part)]
         title = self.task.title if part.rows == self.task.rows else f"{self.task.title} {part.name}"
-        count, name = len(read[part.name].rows), read[part.name].name
-        if not count:
-            raise SelfguideError(f"{name} has no rows: copy or download it again.")
-        if part.rows is None or count == part.rows:
-            return []
-        counts = f"{name} has {count:,} rows where {title} has {part.rows:,}"
-        if count > part.rows:
-            joined = count == part.all_splits
-            splits = ", and scores of all its splits together are not those of the papers" if joined else ""
-            raise SelfguideError(f"{counts}{splits}: it is another set of rows; get the test set itself.")
-        if not self.allow_partial:
-            raise SelfguideError(f"{counts}: it is cut short; copy or download it again, or {_ALLOW_PARTIAL}.")
-        return [f"Partial: {count:,} of the {part.rows:,} rows of {title}, not to be compared with published numbers."]
+        found = read[part.name]
+        return count_notes(part, len(found.rows), found.name, title, allow_partial=self.allow_partial)
 
     def _without(self, part: Part) -> str:
         path = relative_path(self.task, part.name, self.text)
@@ -217,11 +251,18 @@ class _Search:
         if self.task.splits not in ("none", "folds"):
             raise SelfguideError(f"{missing}, and cannot be scored without: put it at {path}.")
         if not self.allow_partial:
-            raise SelfguideError(f"{missing}: put it at {path} in the data folder, or {_ALLOW_PARTIAL}.")
+            raise SelfguideError(f"{missing}: put it at {path} in the data folder, or {ALLOW_PARTIAL}.")
         return f"Partial: the subset {part.name} of {self.task.title} is missing, not to be compared with published numbers."
 
 
 def _missing(task: Task, text: TextForm, tried: list[str], download: bool) -> str:
+    if task.kind == "retrieval":
+        place = f"{task.path}/corpus.tsv (id<TAB>text), queries.tsv (id<TAB>text) and qrels.tsv (query<TAB>document<TAB>grade)"
+        return " ".join((
+            f"There is no data for {task.title} ({task.name}).",
+            *tried,
+            f"Put {place}, or BEIR's folder of that name, into a data folder and {_NAME_A_FOLDER}.",
+        ))  # fmt: skip
     paths = " and ".join(relative_path(task, part.name, text) for part in task.parts)
     sentences = [f"There is no data for {task.title} ({task.name}).", *tried]
     if download and task.name not in COPIES:

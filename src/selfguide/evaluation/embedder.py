@@ -50,13 +50,21 @@ class EncoderInfo:
 class Embedder:
     """A function from sentences to vectors, one row each and in order, that encodes no sentence twice.
 
-    With ``check_order`` a few sentences are encoded a second time alone, to verify that rows come back in order.
+    With ``check_order`` a few sentences are encoded a second time alone, to verify that rows come back in order. ``prompts`` are
+    the encoder's own for queries and for documents, put before texts in retrieval only.
     """
 
     def __init__(
-        self, encode: Callable[[list[str]], Any], info: EncoderInfo, reporter: Reporter, *, check_order: bool
+        self,
+        encode: Callable[[list[str]], Any],
+        info: EncoderInfo,
+        reporter: Reporter,
+        *,
+        check_order: bool,
+        prompts: tuple[str, str] = ("", ""),
     ) -> None:
         self.info = info
+        self.query_prompt, self.document_prompt = prompts
         self._encode, self._reporter, self._check_order = encode, reporter, check_order
         self._row: dict[str, int] = {}
         self._vectors = np.zeros((0, info.dimension), np.float32)
@@ -65,6 +73,23 @@ class Embedder:
         """Return the embeddings of the sentences, in their order; what was encoded before is not encoded again."""
         self.prepare(sentences)
         return self._vectors[[self._row[sentence] for sentence in sentences]]
+
+    def queries(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        """Return the embeddings of queries, with the encoder's prompt for queries; they are not kept."""
+        return self._passing([self.query_prompt + text for text in texts])
+
+    def documents(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        """Return the embeddings of documents, with the encoder's prompt for documents; they are not kept."""
+        return self._passing([self.document_prompt + text for text in texts])
+
+    def _passing(self, texts: list[str]) -> NDArray[np.float32]:
+        blocks = []
+        for start in range(0, len(texts), _CHUNK):
+            chunk = texts[start : start + _CHUNK]
+            blocks.append(checked_vectors(self._encode(chunk), chunk, self.info))
+        if self._check_order:
+            self._require_same_alone(texts[-1], blocks[-1][-1])
+        return np.concatenate(blocks)
 
     def prepare(self, sentences: Iterable[str]) -> None:
         """Encode the new ones among some sentences together, with a progress bar.
@@ -87,12 +112,12 @@ class Embedder:
         self._row |= {sentence: row for row, sentence in enumerate(fresh, known)}
         if self._check_order:
             for sentence in {fresh[0], fresh[len(fresh) // 2], fresh[-1]}:
-                self._require_same_alone(sentence)
+                self._require_same_alone(sentence, self._vectors[self._row[sentence]])
 
-    def _require_same_alone(self, sentence: str) -> None:
+    def _require_same_alone(self, sentence: str, among_others: NDArray[np.float32]) -> None:
         """Encode one sentence alone: rows in another order, or left out and filled up, differ."""
         alone = checked_vectors(self._encode([sentence]), [sentence], self.info)[0]
-        difference = float(np.linalg.norm(alone - self._vectors[self._row[sentence]]))
+        difference = float(np.linalg.norm(alone - among_others))
         if difference > 0.01 * max(float(np.linalg.norm(alone)), 1e-6):  # more than batching does to rounding
             raise SelfguideError(
                 f"{self.info.name} gives another vector for {sentence[:60]!r} alone than among other sentences: it puts "
@@ -129,7 +154,11 @@ def embedder(
         how = ", ".join([*([pooling] if pooling else []), *([f"layer {layer}"] if layer is not None else [])])
         info = _model_info(model, name or _name(encoder), how)
         return Embedder(
-            lambda sentences: sentence_vectors(model, sentences, batch_size), info, reporter, check_order=False
+            lambda sentences: sentence_vectors(model, sentences, batch_size),
+            info,
+            reporter,
+            check_order=False,
+            prompts=_retrieval_prompts(model),
         )
     if pooling is not None or layer is not None:
         raise UsageError("A pooling or a layer can be chosen for Transformer encoders only, not for a Python function.")
@@ -174,6 +203,15 @@ def pooled_embedders(
         info = _model_info(with_pooling(model, pooling), name or _name(encoder), pooling)
         made.append(Embedder(shared.encoder(pooling), info, reporter, check_order=False))
     return made
+
+
+def _retrieval_prompts(model: SentenceTransformer) -> tuple[str, str]:
+    """Return an encoder's prompts for queries and for documents, as ``encode_query`` and ``encode_document`` choose them."""
+    if model.default_prompt_name is not None:
+        return "", ""  # every text gets that one already
+    prompts = dict(model.prompts or {})
+    document = next((prompts[name] for name in ("document", "passage", "corpus") if name in prompts), "")
+    return prompts.get("query") or "", document or ""
 
 
 def _model_info(model: SentenceTransformer, name: str, how: str) -> EncoderInfo:

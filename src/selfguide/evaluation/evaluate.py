@@ -3,29 +3,35 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import asdict
 from pathlib import Path
 
 from selfguide.errors import UsageError
-from selfguide.evaluation.data import data_folder, find_data, own_pairs
+from selfguide.evaluation.clustering import score_clustering
+from selfguide.evaluation.data import data_folder, find_data, own_pairs, retrieval_tasks
 from selfguide.evaluation.embedder import AnyEncoder, Embedder, embedder
+from selfguide.evaluation.few_shot import score_few_shot
 from selfguide.evaluation.protocol import Protocol, Scored
 from selfguide.evaluation.results import DataInfo, Evaluation, ScoreFolder, TaskScore
+from selfguide.evaluation.retrieval import score_retrieval
 from selfguide.evaluation.rows import TaskData
 from selfguide.evaluation.significance import PairedResult, paired_test
 from selfguide.evaluation.sts import pair_similarities, score_pairs
-from selfguide.evaluation.tasks import Kind, tasks_named
+from selfguide.evaluation.tasks import RETRIEVAL, Kind, Task, split_names, tasks_named
 from selfguide.evaluation.transfer import score_transfer
 from selfguide.progress import Reporter
 from selfguide.versions import versions
 
-# What a task's score does not depend on is left out of the protocol that is written beside it.
-_IGNORED: dict[Kind, tuple[str, ...]] = {
-    "graded-pairs": ("folds",),
-    "binary-pairs": ("folds", "aggregation"),
-    "classification": ("similarity", "aggregation"),
-    "pair-classification": ("similarity", "aggregation"),
+# What a task's score depends on; nothing else is in the protocol that is written beside it.
+_PROTOCOL: dict[Kind, tuple[str, ...]] = {
+    "graded-pairs": ("similarity", "aggregation", "text", "bootstrap", "seed"),
+    "binary-pairs": ("similarity", "text", "bootstrap", "seed"),
+    "classification": ("text", "bootstrap", "folds", "seed"),
+    "pair-classification": ("text", "bootstrap", "folds", "seed"),
+    "few-shot": ("text", "bootstrap", "seed", "examples", "draws"),
+    "clustering": ("text", "bootstrap", "seed", "draws"),
+    "retrieval": ("similarity", "text", "bootstrap", "seed"),
 }
 
 
@@ -51,7 +57,7 @@ def evaluate(
     name: str | None = None,
     quiet: bool = True,
 ) -> Evaluation:
-    """Score an encoder on semantic textual similarity and transfer tasks, or on pairs of your own.
+    """Score an encoder on similarity, transfer and retrieval tasks, or on pairs and retrieval sets of your own.
 
     Each distinct sentence is encoded once. Every score comes with its 95 % interval, the protocol, the digests of the
     encoder and of the rows, and the versions of the libraries.
@@ -59,7 +65,8 @@ def evaluate(
     Args:
         encoder: ``"mini"``, a folder, a hub name, a SentenceTransformer, a function of a list of sentences, an object with
             ``encode``, or ``"package.module:function"``.
-        tasks: Names and groups: ``"sts"`` (the papers' seven sets), ``"transfer"``, ``"stsb,sts17-en-en"``, ``"demo"``.
+        tasks: Names and groups: ``"sts"`` (the papers' seven sets), ``"transfer"``, ``"stsb,sts17-en-en"``, ``"demo"``,
+            ``"retrieval"`` (every retrieval set of the data folder, BEIR's among them).
         pairs: Files of your own: grade, sentence, sentence. Pairs whose grades are all 0 or 1 are scored as binary.
         data: Folder with the tasks' files. Default: the environment variable ``SELFGUIDE_DATA``, else the hub.
         pooling: Another pooling of a Transformer encoder than its own: ``cls``, ``mean``, ``max``, ``last2``, ``first-last``.
@@ -95,7 +102,7 @@ def evaluate(
     """
     reporter = Reporter(quiet=quiet)
     protocol = Protocol(similarity, aggregation, text, bootstrap, seed=seed)  # type: ignore[arg-type]
-    rows = load_tasks(tasks, pairs, data, protocol, allow_partial=allow_partial, download=download)
+    rows = load_tasks(tasks, pairs, data, protocol, allow_partial=allow_partial, download=download, reporter=reporter)
     vectors = embedder(
         encoder, pooling=pooling, layer=layer, device=device, batch_size=batch_size, name=name, reporter=reporter
     )
@@ -110,6 +117,7 @@ def load_tasks(
     *,
     allow_partial: bool = False,
     download: bool = True,
+    reporter: Reporter | None = None,
 ) -> list[TaskData]:
     """Read the rows of every task and of the user's own files, in the order given, before anything runs.
 
@@ -125,15 +133,32 @@ def load_tasks(
     files = [pairs] if isinstance(pairs, str | Path) else list(pairs)
     folder = data_folder(data)
     found = [
-        find_data(task, folder=folder, text=protocol.text, allow_partial=allow_partial, download=download)
-        for task in (tasks_named(tasks) if tasks or not files else ())
+        find_data(
+            task,
+            folder=folder,
+            text=protocol.text,
+            allow_partial=allow_partial,
+            download=download,
+            reporter=reporter,
+        )
+        for task in (_tasks(tasks, folder) if tasks or not files else ())
     ]
     found += [own_pairs(path) for path in files]
     names = [item.task.name for item in found]
     for name in names:
         if names.count(name) > 1:
-            raise UsageError(f"Two sets of pairs are called {name!r}; rename one of the files.")
+            raise UsageError(f"Two sets are called {name!r}; rename one of the files or folders.")
     return found
+
+
+def _tasks(names: str | Iterable[str], folder: Path | None) -> tuple[Task, ...]:
+    """Return the tasks of some names; ``retrieval`` stands for the retrieval sets that the data folder has, if any."""
+    words = split_names(names)
+    own = retrieval_tasks(folder) if folder is not None and RETRIEVAL in words else ()
+    if not own:
+        return tasks_named(words)
+    found = [task for word in words for task in (own if word == RETRIEVAL else tasks_named(word))]
+    return tuple({task.name: task for task in found}.values())
 
 
 def score_all(
@@ -184,8 +209,8 @@ def _score_due(
             f"{vectors.info.name}: {len(known)} of {len(rows)} tasks were scored before; --again repeats them."
         )
     due = [item for item in rows if item.task.name not in known]
-    # All pairs together; transfer tasks are larger and are encoded one by one, so that their memory is needed late.
-    vectors.prepare(sentence for item in due if not item.task.is_classification for sentence in item.sentences())
+    # All pairs together; other tasks are larger and are encoded one by one, so that their memory is needed late.
+    vectors.prepare(sentence for item in due if item.task.has_pairs for sentence in item.sentences())
     for item in due:
         score = None
         if store is not None and not again:  # another process may have scored it meanwhile
@@ -224,16 +249,16 @@ def paired(
 
 def _task_protocol(item: TaskData, protocol: Protocol) -> dict[str, object]:
     """Return the settings that this task's score depends on, with the form of text that was found."""
-    ignored = _IGNORED[item.task.kind]
-    return {name: value for name, value in asdict(protocol).items() if name not in ignored} | {"text": item.text}
+    used = _PROTOCOL[item.task.kind]
+    return {name: value for name, value in asdict(protocol).items() if name in used} | {"text": item.text}
 
 
 def _score(item: TaskData, vectors: Embedder, protocol: Protocol, reporter: Reporter) -> TaskScore:
     began = time.monotonic()
-    if item.task.is_classification:
-        scored = _transfer(item, vectors, protocol, reporter)
-    else:
-        scored = score_pairs(item, vectors, protocol)
+    return _record(item, _SCORERS[item.task.kind](item, vectors, protocol, reporter), vectors, protocol, began)
+
+
+def _record(item: TaskData, scored: Scored, vectors: Embedder, protocol: Protocol, began: float) -> TaskScore:
     return TaskScore(
         task=item.task.name,
         title=item.task.title,
@@ -255,3 +280,36 @@ def _transfer(item: TaskData, vectors: Embedder, protocol: Protocol, reporter: R
     vectors.prepare(item.sentences())
     with reporter.bar(item.task.title, None, "fits") as advance:
         return score_transfer(item, vectors, protocol, report=lambda _, total: advance(1, f"of {total}"))
+
+
+def _pairs(item: TaskData, vectors: Embedder, protocol: Protocol, reporter: Reporter) -> Scored:
+    return score_pairs(item, vectors, protocol)
+
+
+def _few_shot(item: TaskData, vectors: Embedder, protocol: Protocol, reporter: Reporter) -> Scored:
+    vectors.prepare(item.sentences())
+    with reporter.bar(item.task.title, protocol.draws, "draws") as advance:
+        return score_few_shot(item, vectors, protocol, advance)
+
+
+def _clustering(item: TaskData, vectors: Embedder, protocol: Protocol, reporter: Reporter) -> Scored:
+    vectors.prepare(item.sentences())
+    with reporter.bar(item.task.title, protocol.draws, "draws") as advance:
+        return score_clustering(item, vectors, protocol, advance)
+
+
+def _retrieval(item: TaskData, vectors: Embedder, protocol: Protocol, reporter: Reporter) -> Scored:
+    documents = len(item.retrieval) if item.retrieval is not None else None
+    with reporter.bar(item.task.title, documents, "documents") as advance:
+        return score_retrieval(item, vectors, protocol, advance)
+
+
+_SCORERS: dict[Kind, Callable[[TaskData, Embedder, Protocol, Reporter], Scored]] = {
+    "graded-pairs": _pairs,
+    "binary-pairs": _pairs,
+    "classification": _transfer,
+    "pair-classification": _transfer,
+    "few-shot": _few_shot,
+    "clustering": _clustering,
+    "retrieval": _retrieval,
+}

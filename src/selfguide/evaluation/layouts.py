@@ -16,6 +16,8 @@ from selfguide.errors import SelfguideError
 from selfguide.evaluation.rows import Rows
 from selfguide.evaluation.tasks import Task, TextForm
 
+_PAIRS = ("graded-pairs", "binary-pairs", "pair-classification")
+
 
 class RawRow(NamedTuple):
     """A row before it is checked."""
@@ -52,8 +54,8 @@ def checked_rows(task: Task, part: str, records: Iterable[RawRow]) -> Rows:
     """
     kept = list(records)
     first = [record.first for record in kept]
-    second = [record.second or "" for record in kept] if task.kind != "classification" else None
-    if not task.is_classification:
+    second = [record.second or "" for record in kept] if task.kind in _PAIRS else None
+    if not task.has_labels:
         for record in kept:
             if not (record.first.strip() and (record.second or "").strip()):
                 raise SelfguideError(f"{record.where} has an empty sentence, which has no similarity to anything.")
@@ -83,7 +85,9 @@ def _grade(task: Task, record: RawRow) -> float:
 
 def _label(task: Task, record: RawRow) -> str:
     label = str(record.value).strip()
-    if label not in task.classes:
+    if not label:
+        raise SelfguideError(f"{record.where} has an empty label: every line must be {columns(task)}.")
+    if task.classes and label not in task.classes:
         raise SelfguideError(
             f"{record.where} has the label {shortened(label)}, where {task.title} has {', '.join(task.classes)}."
         )
@@ -107,9 +111,9 @@ def find_file(task: Task, part: str, folder: Path, text: TextForm) -> Path | Non
 
 def columns(task: Task) -> str:
     """Return the columns of our files of a task, for messages."""
-    if task.kind == "classification":
+    if task.kind not in _PAIRS:
         return "label<TAB>text"
-    return f"{'label' if task.is_classification else 'score'}<TAB>sentence<TAB>sentence"
+    return f"{'label' if task.has_labels else 'score'}<TAB>sentence<TAB>sentence"
 
 
 def read_own_layout(task: Task, folder: Path, text: TextForm) -> dict[str, ReadPart]:
@@ -129,8 +133,8 @@ def read_own_layout(task: Task, folder: Path, text: TextForm) -> dict[str, ReadP
 
 
 def _own_rows(task: Task, path: Path) -> Iterator[RawRow]:
-    if task.is_classification:
-        for where, cells in table_rows(path, 2 if task.kind == "classification" else 3, columns(task)):
+    if task.has_labels:
+        for where, cells in table_rows(path, 3 if task.kind in _PAIRS else 2, columns(task)):
             yield RawRow(where, *cells)
     else:
         yield from pair_rows(path, str(path))

@@ -35,6 +35,10 @@ class Protocol(CheckedOptions):
     folds: Annotated[int, AtLeast(2)] = 10
     """Folds of the transfer tasks without splits of their own."""
     seed: int = 1
+    examples: Annotated[int, AtLeast(1)] = 8
+    """Labelled examples of each label, from which few-shot tasks train a classifier."""
+    draws: Annotated[int, AtLeast(1)] = 10
+    """Draws of these examples, and starts of the clustering; the score is their mean."""
 
 
 @dataclass(frozen=True)

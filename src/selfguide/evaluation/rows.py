@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from selfguide.evaluation.retrieval_sets import RetrievalSet
 from selfguide.evaluation.tasks import Task, TextForm
 
 
@@ -39,6 +40,8 @@ class TaskData:
     """The form of the text that was found; a copy on the hub may have another than was asked for."""
     notes: tuple[str, ...] = ()
     """What a reader of the score must know: missing rows, peculiarities of a copy."""
+    retrieval: RetrievalSet | None = None
+    """The documents and judgements of a retrieval set, whose only part are its judged queries."""
 
     def part(self, name: str) -> Rows:
         """Return the part of a name."""

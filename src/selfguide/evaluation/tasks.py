@@ -13,7 +13,9 @@ from typing import Literal
 
 from selfguide.errors import UsageError
 
-Kind = Literal["graded-pairs", "binary-pairs", "classification", "pair-classification"]
+Kind = Literal[
+    "graded-pairs", "binary-pairs", "classification", "pair-classification", "few-shot", "clustering", "retrieval"
+]
 Splits = Literal["folds", "train-test", "train-dev-test", "none"]
 TextForm = Literal["raw", "senteval"]
 """Text as released, or as SentEval tokenises and lower-cases it (what the papers scored)."""
@@ -48,7 +50,7 @@ class Task:
     splits: Splits = "none"
     language: str = "en"
     classes: tuple[str, ...] = ("0", "1")
-    """The labels of a classification task."""
+    """The labels of a classification task; empty where any label may occur."""
     forms: tuple[TextForm, ...] = TEXT_FORMS
     """The forms in which its text exists."""
 
@@ -60,8 +62,18 @@ class Task:
 
     @property
     def is_classification(self) -> bool:
-        """Whether the rows have labels, on which a classifier is trained (a transfer task)."""
+        """Whether a classifier is trained on many labelled rows (a transfer task)."""
         return self.kind in ("classification", "pair-classification")
+
+    @property
+    def has_pairs(self) -> bool:
+        """Whether the rows are pairs with a grade each."""
+        return self.kind in ("graded-pairs", "binary-pairs")
+
+    @property
+    def has_labels(self) -> bool:
+        """Whether the rows have labels instead of grades."""
+        return self.is_classification or self.kind in ("few-shot", "clustering")
 
 
 def _sts(name: str, title: str, **rows: int) -> Task:
@@ -80,6 +92,11 @@ def _multilingual(name: str, title: str, file: str, language: str, rows: int) ->
 def _labelled(name: str, title: str, splits: Splits, kind: Kind = "classification", **rows: int) -> Task:
     parts = tuple(Part(part, count) for part, count in rows.items())
     return Task(name, title, kind, parts, f"transfer/{title}/{{part}}.tsv", 0.0, 1.0, splits)
+
+
+def _retrieval(name: str, title: str, corpus: int, queries: int, qrels: int) -> Task:
+    parts = (Part("corpus", corpus), Part("queries", queries), Part("qrels", qrels))
+    return Task(name, title, "retrieval", parts, f"retrieval/{name}", forms=_RAW)
 
 
 _STS17 = ("ar-ar", "ar-en", "en-en", "es-en", "es-es", "tr-en")
@@ -110,17 +127,44 @@ TASKS: tuple[Task, ...] = (
     _multilingual("stsb-de", "STS-B de", "stsb-mt-de-test", "de", 1379),
     _multilingual("stsb-es", "STS-B es", "stsb-mt-es-test", "es", 1379),
     replace(_multilingual("sts14-es", "STS14 es", "sts14-es-{part}", "es", 0), parts=_STS14_ES, high=4.0),
+    _retrieval("scifact", "SciFact", 5183, 300, 339),
+    _retrieval("cranfield", "Cranfield", 1400, 225, 1612),
+    _retrieval("cisi", "CISI", 1460, 76, 3114),
+    Task(
+        "banking77",
+        "Banking77",
+        "few-shot",
+        (Part("train", 10003), Part("test", 3080)),
+        "retrieval/banking77/{part}.tsv",
+        splits="train-test",
+        classes=(),
+        forms=_RAW,
+    ),
+    Task(
+        "stackoverflow",
+        "Stack Overflow titles",
+        "clustering",
+        (Part("test", 20000),),
+        "retrieval/stackoverflow_titles/{part}.tsv",
+        classes=(),
+        forms=_RAW,
+    ),
     Task("demo", "demo pairs", "graded-pairs", (Part("test", 440),), "", forms=_RAW),
     Task("demo-dev", "demo pairs dev", "graded-pairs", (Part("dev", 220),), "", forms=_RAW),
 )
+
+RETRIEVAL = "retrieval"
+"""The group of retrieval sets, and their folder in a data folder."""
 
 GROUPS: dict[str, tuple[str, ...]] = {
     "sts": ("sts12", "sts13", "sts14", "sts15", "sts16", "stsb", "sickr"),
     "transfer": ("mr", "cr", "subj", "mpqa", "sst2", "trec", "mrpc"),
     "sts17": tuple(f"sts17-{pair}" for pair in _STS17),
+    RETRIEVAL: ("scifact", "cranfield", "cisi"),
     "multilingual": (*(f"sts17-{pair}" for pair in _STS17), "korsts", "stsb-de", "stsb-es", "sts14-es"),
 }
-"""Names that stand for several tasks, the most telling first; the papers' averages are over ``sts`` and over ``transfer``."""
+"""Names that stand for several tasks, the most telling first; the papers' averages are over ``sts`` and over ``transfer``.
+With a data folder, ``retrieval`` stands for the retrieval sets that it has: these, and those of one's own."""
 
 CORPORA: dict[str, Task] = {
     "stsb": Task(
@@ -160,11 +204,16 @@ def tasks_named(names: str | Iterable[str]) -> tuple[Task, ...]:
     Raises:
         UsageError: No task is named, or a name is unknown.
     """
-    given = [name.strip() for name in (names.split(",") if isinstance(names, str) else names)]
-    members = [member for name in given if name for member in GROUPS.get(name, (name,))]
+    members = [member for name in split_names(names) for member in GROUPS.get(name, (name,))]
     if not members:
         raise UsageError(f"No task is named. There are {', '.join(_names())}.")
     return tuple(task_named(name) for name in dict.fromkeys(members))
+
+
+def split_names(names: str | Iterable[str]) -> list[str]:
+    """Return the names of tasks and groups in what a user gave, without blanks and empty ones."""
+    given = names.split(",") if isinstance(names, str) else names
+    return [name.strip() for name in given if name.strip()]
 
 
 def _names() -> list[str]:
