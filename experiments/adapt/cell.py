@@ -1,0 +1,142 @@
+"""One cell: an encoder, a text, a recipe and a seed; what comes out is scored at several shares between original and tuned."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+import selfguide
+from experiments.adapt.recipes import recipe
+from experiments.adapt.scores import Encode, Probe, Vectors
+from experiments.adapt.texts import JudgedText, distinct, elsewhere, judged_text
+from experiments.adapt.unhelpful import unhelpful_text
+from experiments.provenance import device_name
+from selfguide.correlation import spearman
+from selfguide.data.pairs import Pairs
+from selfguide.engine.encode import sentence_vectors
+
+if TYPE_CHECKING:
+    from sentence_transformers import SentenceTransformer
+    from torch import Tensor
+
+AS_IS = "as-is"
+
+
+def one_run(
+    encoder: str,
+    text: str,
+    word: str,
+    seed: int,
+    data: str,
+    shares: Sequence[float] = (0.5, 1.0),
+    pairs: int = 0,
+    size: int = 0,
+    instead: str = "",
+    max_steps: int = 0,
+    precision: str = "fp32",
+    name: str = "",
+) -> dict[str, Any]:
+    """Train a recipe on a text, and score the weights at every share of the way.
+
+    Args:
+        encoder: The encoder to start from.
+        text: A text of either list, which also judges.
+        word: The recipe, or ``as-is`` to train nothing.
+        seed: The seed.
+        data: The data folder.
+        shares: Shares of the tuned weights in the average with the original's; above 1 goes beyond them.
+        pairs: Graded pairs of the text and of the general set at most; 0: all.
+        size: Sentences to train on at most; 0: all.
+        instead: Train on this unhelpful text instead; see :mod:`experiments.adapt.unhelpful`.
+        max_steps: Rehearsal: training steps.
+        precision: ``fp32``, or ``bf16`` for training and for scoring, which is faster where the CPU has it.
+        name: What the encoder is called in the results.
+
+    Returns:
+        Scores by share, label-free scores beside them, and what the run was.
+    """
+    folder = Path(data)
+    judged = judged_text(text, folder, pairs)
+    train_on = judged.limited(size, seed).sentences
+    if instead:
+        train_on = unhelpful_text(instead, judged, folder, seed)
+    general = elsewhere(folder, pairs)
+    probe = Probe.of(train_on, seed=seed)
+    original = selfguide.load_encoder(encoder).eval()
+    encode = Remembering(original, precision)
+    before = probe.measure(encode)
+    found: dict[str, Any] = {"sentences": len(train_on), "device": device_name(), "shares": {}}
+    if word == AS_IS:
+        found["shares"]["0"] = scored(encode, judged, general) | {"free": before.against(before)}
+        return found
+    start = {name: tensor.clone() for name, tensor in original.state_dict().items()}
+    chosen = recipe(word)
+    settings = dict(chosen.settings)
+    if chosen.method.trains:
+        settings = {"precision": precision} | settings | ({"max_steps": max_steps} if max_steps else {})
+    begun = time.monotonic()
+    tuned = selfguide.train(encoder, list(train_on), chosen.method, seed=seed, quiet=True, **settings)
+    found["seconds"] = round(time.monotonic() - begun, 1)
+    end = {name: tensor.clone() for name, tensor in tuned.state_dict().items()}
+    for share in shares if chosen.method.trains else (1.0,):
+        if chosen.method.trains:
+            tuned.load_state_dict(averaged(start, end, share))
+        encode = Remembering(tuned, precision)
+        free = probe.measure(encode).against(before)
+        found["shares"][f"{share:g}"] = scored(encode, judged, general) | {"free": free}
+    return found
+
+
+def averaged(start: Mapping[str, Tensor], end: Mapping[str, Tensor], share: float) -> dict[str, Tensor]:
+    """Return the weights at a share of the way from ``start`` to ``end``; weights that ``start`` lacks are those of the end."""
+    return {
+        name: start[name] + share * (tensor - start[name])
+        if name in start and tensor.is_floating_point()
+        else tensor.clone()
+        for name, tensor in end.items()
+    }
+
+
+def scored(encode: Encode, judged: JudgedText, general: Pairs) -> dict[str, float]:
+    """Return Spearman × 100 on the text's own pairs and on those of general English."""
+    return {"own": correlation(encode, judged.pairs), "elsewhere": correlation(encode, general)}
+
+
+def correlation(encode: Encode, pairs: Pairs) -> float:
+    """Return Spearman × 100 of cosine and grade."""
+    sentences = distinct(pairs)
+    vectors = encode(sentences)
+    vectors = vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
+    rows = {sentence: row for row, sentence in enumerate(sentences)}
+    kept = [
+        number
+        for number, both in enumerate(zip(pairs.first, pairs.second, strict=True))
+        if both[0] in rows and both[1] in rows
+    ]
+    one = vectors[[rows[pairs.first[number]] for number in kept]]
+    two = vectors[[rows[pairs.second[number]] for number in kept]]
+    return float(100 * spearman((one * two).sum(axis=1), [pairs.scores[number] for number in kept]))
+
+
+class Remembering:
+    """Encode sentences, and remember their vectors: pairs, text and probe share most of them.
+
+    Args:
+        encoder: The encoder; its weights must not change.
+        precision: ``fp32`` or ``bf16``.
+    """
+
+    def __init__(self, encoder: SentenceTransformer, precision: str = "fp32") -> None:
+        self.encoder, self.backend = encoder, "bf16" if precision == "bf16" else "torch"
+        self.known: dict[str, Vectors] = {}
+
+    def __call__(self, sentences: Sequence[str]) -> Vectors:
+        """Return one vector a sentence."""
+        new = [sentence for sentence in dict.fromkeys(sentences) if sentence not in self.known]
+        if new:
+            self.known.update(zip(new, sentence_vectors(self.encoder, new, backend=self.backend), strict=True))
+        return np.stack([self.known[sentence] for sentence in sentences])

@@ -1,0 +1,140 @@
+"""Try recipes on the development list, and check which label-free choice is safe there.
+
+    SELFGUIDE_DATA=folder python -m experiments.adapt.develop --encoder all-MiniLM-L6-v2=FOLDER --jobs 14
+    SELFGUIDE_DATA=folder python -m experiments.adapt.develop --encoder mini --texts forums --recipes contrast --seeds 1 \
+        --pairs 60 --max-steps 2 --work /tmp/work --out /tmp/develop.json                                     # rehearsal
+
+A cell is an encoder, a text, a recipe and a seed. Its file in ``--work`` is kept, so that the same command continues; with
+``--jobs 0`` it only collects what is there. Each trained cell is scored at several shares of the way between the original's
+weights and the tuned ones. ``--instead`` adds texts from which nothing can be learnt, ``--sizes`` small samples of each text.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from experiments.adapt import choice, summary
+from experiments.adapt.cell import AS_IS
+from experiments.adapt.texts import DEVELOPMENT
+from experiments.adapt.unhelpful import KINDS
+from experiments.jobs import FunctionJob, run_jobs
+from experiments.provenance import RESULTS, command_parser, folder_hash, provenance, write
+from selfguide.data.resources import mini_folder
+
+CELL = "experiments.adapt.cell:one_run"
+BASELINE = "contrast"
+RECIPES = (
+    BASELINE,
+    "contrast:learning_rate=2e-5",
+    "contrast:learning_rate=2e-5:stay=1",
+    "contrast:learning_rate=5e-5:stay=1",
+    "contrast:learning_rate=2e-5:anchor=1",
+    "contrast:learning_rate=2e-5:dropout=0.2",
+)
+"""The recipes of the first round; ``--recipes`` names others."""
+
+
+def main() -> None:
+    """Run the cells that are missing, and write the results file."""
+    arguments = _arguments()
+    encoders = dict(named_encoder(item) for item in arguments.encoder)
+    jobs = list(_jobs(encoders, arguments))
+    failed = run_jobs(jobs, arguments.jobs)
+    rows = [{**describe(job), **record} for job in jobs if (record := job.find_record())]
+    content = {
+        **provenance(None),
+        "encoders": {name: folder_hash(path) for name, path in encoders.items()},
+        "lists": "development",
+        "protocol": "Spearman x 100 of cosine and grade on the text's own pairs (own) and on STS-B dev (elsewhere); trained on "
+        "the sentences of those pairs without grades; last step",
+        "pairs": arguments.pairs,
+        "sentences": arguments.sentences,
+        "shares": arguments.shares,
+        "precision": arguments.precision,
+        "rehearsal": bool(arguments.max_steps),
+        "failed": failed,
+        "cells": rows,
+        "recipes": summary.by_recipe(rows),
+        "choices": choice.validated(rows),
+    }
+    write(arguments.out, content)
+    print(summary.text(content["recipes"]))
+    print(choice.text(content["choices"]))
+
+
+def named_encoder(item: str) -> tuple[str, Path]:
+    """Return the name and the folder of an encoder given as ``NAME=FOLDER``, ``FOLDER`` or ``mini``."""
+    name, _, path = item.rpartition("=")
+    return (name or Path(path).name, mini_folder() if path == "mini" else Path(path))
+
+
+def describe(job: FunctionJob) -> dict[str, Any]:
+    """Return what identifies a cell."""
+    kept = ("text", "word", "seed", "size", "instead")
+    return {"encoder": job.arguments["name"], **{name: job.arguments.get(name) for name in kept}}
+
+
+def _jobs(encoders: dict[str, Path], arguments: argparse.Namespace) -> Iterator[FunctionJob]:
+    """Yield the cells: seed by seed, so that an interrupted run has something of every row."""
+    words = [AS_IS, *arguments.recipes]
+    insteads = ["", *arguments.instead]
+    sizes: Sequence[int] = [arguments.sentences, *arguments.sizes]
+    for seed, (name, folder), instead, size, word, text in itertools.product(
+        arguments.seeds, encoders.items(), insteads, sizes, words, arguments.texts
+    ):
+        if word == AS_IS and (seed != arguments.seeds[0] or instead or size != arguments.sentences):
+            continue
+        if instead and size != arguments.sentences:
+            continue
+        parts = (name, text, word, instead, f"n{size}" if size else "", f"seed{seed}")
+        stem = ".".join(part.replace(":", "_") for part in parts if part)
+        yield FunctionJob(
+            arguments.work / f"{stem}.json",
+            CELL,
+            {
+                "name": name,
+                "encoder": str(folder),
+                "text": text,
+                "word": word,
+                "seed": seed,
+                "data": arguments.data,
+                "shares": arguments.shares,
+                "pairs": arguments.pairs,
+                "size": size,
+                "instead": instead,
+                "max_steps": arguments.max_steps,
+                "precision": arguments.precision,
+            },
+        )
+
+
+def _arguments() -> argparse.Namespace:
+    parser = command_parser(__doc__)
+    parser.add_argument("--encoder", nargs="+", default=["mini"], metavar="NAME=FOLDER")
+    parser.add_argument("--texts", nargs="+", default=list(DEVELOPMENT), choices=list(DEVELOPMENT))
+    parser.add_argument("--recipes", nargs="*", default=list(RECIPES))
+    parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3])
+    parser.add_argument("--shares", type=float, nargs="+", default=[0.5, 1.0])
+    parser.add_argument("--pairs", type=int, default=0, help="graded pairs of a text at most; 0: all")
+    parser.add_argument("--sentences", type=int, default=0, help="sentences to train on at most; 0: all")
+    parser.add_argument("--sizes", type=int, nargs="*", default=[], help="small samples of each text as well")
+    parser.add_argument("--instead", nargs="*", default=[], choices=KINDS, help="unhelpful texts as well")
+    parser.add_argument("--precision", default="fp32", choices=("fp32", "bf16"), help="of training and of scoring")
+    parser.add_argument("--jobs", type=int, default=1, help="processes; 0: only collect the files in --work")
+    parser.add_argument("--data", default=os.environ.get("SELFGUIDE_DATA"), help="folder with domain/, nli/, sts/ …")
+    parser.add_argument("--work", type=Path, default=Path(".device-adapt"), help="folder for one file a cell; kept")
+    parser.add_argument("--out", type=Path, default=RESULTS / "adapt-development.json")
+    parser.add_argument("--max-steps", type=int, default=0, help="rehearsal: training steps")
+    arguments = parser.parse_args()
+    if not arguments.data or not (Path(arguments.data) / "domain").is_dir():
+        parser.error("set SELFGUIDE_DATA (or --data) to a folder with domain/, nli/, sts/ and transfer/")
+    return arguments
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,94 @@
+"""Recipes: what is tried on an encoder that is good already, written as one word each.
+
+    contrast                                 the baseline: SimCSE, own pooling, no head, full length, rate 5e-6
+    contrast:stay=1:learning_rate=2e-5       options of the method and training settings, as in `selfguide compare`
+    tsdae:pooling=mean:learning_rate=1e-5    any method of the package by its name
+
+The word is the recipe's name in files and tables, so two cells with the same word are the same cell.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, fields
+from typing import TYPE_CHECKING, Annotated, Any
+
+from experiments.adapt.loss import GuidedContrastLoss
+from selfguide.augment.dropout import DROPOUT_RATE, KEEP_DROPOUT
+from selfguide.losses.rules import TEMPERATURE, WEIGHT
+from selfguide.methods import registry
+from selfguide.methods.base import Method, TuningMethod
+from selfguide.options import CheckedOptions
+from selfguide.training.settings import TrainingSettings
+
+if TYPE_CHECKING:
+    from sentence_transformers import SentenceTransformer
+
+
+@dataclass(frozen=True)
+class ContrastOptions(CheckedOptions):
+    """Options of the guided contrast."""
+
+    temperature: Annotated[float, TEMPERATURE] = 0.05
+    """τ: the smaller, the more the hardest negatives count."""
+    dropout: Annotated[float, DROPOUT_RATE] = KEEP_DROPOUT
+    """Rate of every dropout during training; -1: the encoder's own."""
+    contrast: Annotated[float, WEIGHT] = 1.0
+    """Weight of the contrast between two dropout passes."""
+    stay: Annotated[float, WEIGHT] = 0.0
+    """Weight of the divergence from the original's in-batch similarities."""
+    guide_temperature: Annotated[float, TEMPERATURE] = 0.05
+    """τ_g of the original's in-batch similarities."""
+    anchor: Annotated[float, WEIGHT] = 0.0
+    """Weight of the contrast with the original's embedding of the same sentence."""
+
+
+class Contrast(TuningMethod):
+    """Contrast over dropout with the encoder's own modules, guided by the original's similarities."""
+
+    name = "contrast"
+    Options = ContrastOptions
+    options: ContrastOptions
+    defaults = TrainingSettings(batch_size=64, learning_rate=5e-6)
+
+    def loss(self, student: SentenceTransformer) -> GuidedContrastLoss:
+        """See :meth:`TuningMethod.loss`."""
+        return GuidedContrastLoss(student, **asdict(self.options))
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """A method with its options, and training settings."""
+
+    method: Method
+    settings: dict[str, Any]
+
+
+def recipe(word: str) -> Recipe:
+    """Read a recipe.
+
+    Args:
+        word: The method's name and ``name=value`` parts, joined by colons.
+
+    Returns:
+        The recipe.
+
+    Raises:
+        UsageError: There is no such method, option or setting.
+    """
+    name, *parts = word.split(":")
+    given = {key: _plain(value) for key, _, value in (part.partition("=") for part in parts)}
+    kind = Contrast if name == Contrast.name else registry.method_class(name)
+    training = {item.name for item in fields(TrainingSettings)}
+    options = {key: value for key, value in given.items() if key not in training}
+    return Recipe(kind(**options), {key: value for key, value in given.items() if key in training})
+
+
+def _plain(word: str) -> int | float | bool | str:
+    if word in ("true", "false"):
+        return word == "true"
+    for kind in (int, float):
+        try:
+            return kind(word)
+        except ValueError:
+            continue
+    return word

@@ -1,0 +1,139 @@
+"""The experiments about adapting an encoder: their arithmetic, and one cell at toy size."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch.nn.functional import cosine_similarity
+
+from experiments.adapt import choice, summary
+from experiments.adapt.cell import averaged, one_run
+from experiments.adapt.loss import relational
+from experiments.adapt.recipes import recipe
+from experiments.adapt.scores import Probe, reciprocal_ranks
+from experiments.adapt.texts import DEVELOPMENT, REPORT, distinct, judged_text
+from experiments.adapt.unhelpful import unhelpful_text
+from selfguide.errors import UsageError
+from toys import toy_sentences
+
+
+@pytest.mark.parametrize(
+    ("count", "temperature", "guide_temperature"), [(3, 0.05, 0.05), (7, 1.0, 0.1), (2, 0.05, 0.05)]
+)
+def test_the_relational_term_is_the_mean_divergence_of_two_distributions(
+    count: int, temperature: float, guide_temperature: float
+) -> None:
+    torch.manual_seed(count)
+    first, second, guide = (torch.randn(count, 5, dtype=torch.float64) for _ in range(3))
+
+    def distribution(one: Any, other: Any, row: int, scale: float) -> list[float]:
+        terms = [math.exp(float(cosine_similarity(one[row], x, dim=0)) / scale) for x in other]
+        del terms[row]
+        return [term / sum(terms) for term in terms]
+
+    naive = 0.0
+    for row in range(count):
+        wanted = distribution(guide, guide, row, guide_temperature)
+        given = distribution(first, second, row, temperature)
+        naive += sum(p * math.log(p / q) for p, q in zip(wanted, given, strict=True)) / count
+    assert float(relational(first, second, guide, temperature, guide_temperature)) == pytest.approx(naive, abs=1e-9)
+
+
+def test_an_average_of_weights_lies_on_the_line_between_them() -> None:
+    start = {"w": torch.tensor([1.0, 2.0]), "ids": torch.tensor([1])}
+    end = {"w": torch.tensor([3.0, 0.0]), "ids": torch.tensor([2]), "new": torch.tensor([5.0])}
+    half = averaged(start, end, 0.5)
+    assert half["w"].tolist() == [2.0, 1.0]
+    assert half["ids"].tolist() == [2]
+    assert half["new"].tolist() == [5.0]
+
+
+def test_equal_cosines_count_half_of_those_that_are_better() -> None:
+    queries = np.eye(3, dtype=np.float32)
+    candidates = np.array([[1, 0, 0], [1, 0, 0], [0, 1, 0]], dtype=np.float32)
+    assert reciprocal_ranks(queries, candidates).tolist() == pytest.approx([1 / 1.5, 1 / 2.5, 1 / 2])
+
+
+def test_a_recipe_is_a_method_with_options_and_training_settings() -> None:
+    found = recipe("contrast:stay=0.5:learning_rate=2e-5:epochs=2")
+    assert found.method.describe_options()["stay"] == 0.5
+    assert found.settings == {"learning_rate": 2e-5, "epochs": 2}
+    assert recipe("tsdae:pooling=mean").method.describe_options()["pooling"] == "mean"
+    with pytest.raises(UsageError, match="no option 'stayy'"):
+        recipe("contrast:stayy=1")
+
+
+def test_the_two_lists_share_no_file() -> None:
+    files = [{file for found in texts.values() for file in found} for texts in (DEVELOPMENT, REPORT)]
+    assert not files[0] & files[1]
+    assert not any("stsb" in file or "sickr" in file for file in files[0] | files[1])
+
+
+def _row(word: str, own: dict[str, float], change: float = 0.0, text: str = "a") -> dict[str, Any]:
+    free = {name: {"value": 0.0, "change": change, "error": 0.01} for name in choice.SCORES} | {"overlap": 0.9}
+    shares = {share: {"own": value, "elsewhere": 80.0, "free": free} for share, value in own.items()}
+    plain = {"encoder": "e", "text": text, "seed": 1, "size": 0, "instead": ""}
+    return {**plain, "word": word, "shares": shares}
+
+
+def test_a_choice_that_asks_for_evidence_refuses_the_loss_and_keeps_the_gain() -> None:
+    rows = [
+        _row("as-is", {"0": 70.0}),
+        _row("good", {"1": 72.0}, change=0.05),
+        _row("bad", {"1": 60.0}, change=-0.05),
+        _row("as-is", {"0": 50.0}, text="b"),
+        _row("good", {"1": 51.0}, change=0.005, text="b"),
+    ]
+    by_recipe = summary.by_recipe(rows)
+    assert by_recipe["e, good, share 1"]["mean"] == pytest.approx(1.5)
+    assert by_recipe["e, bad, share 1"]["worst"] == pytest.approx(-10.0)
+    found = choice.validated(rows)
+    assert (found["always"]["worst"], found["always"]["below"]) == (-10.0, 1)
+    asked = found["rules"]["found, margin 2, overlap 0"]
+    assert asked["worst"] == 0.0
+    assert asked["mean"] == pytest.approx(2 / 3)
+    assert asked["kept"] == pytest.approx(2 / 3)
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("data")
+    rows = toy_sentences(90)
+    for file in (DEVELOPMENT["forums"][0], "sts/stsb/dev.tsv"):
+        (folder / file).parent.mkdir(parents=True)
+        pairs = zip(range(30), rows, rows[45:], strict=False)
+        (folder / file).write_text("".join(f"{number % 6}\t{a}\t{b}\n" for number, a, b in pairs))
+    return folder
+
+
+def test_a_cell_scores_every_share_of_the_way(bert: Path, data: Path) -> None:
+    word = "contrast:stay=1:anchor=0.5:learning_rate=1e-2"
+    before, after = (
+        one_run(str(bert), "forums", kind, 1, str(data), shares=(0.0, 1.0), max_steps=2) for kind in ("as-is", word)
+    )
+    assert after["sentences"] == 60
+    original, start, end = before["shares"]["0"], after["shares"]["0"], after["shares"]["1"]
+    assert start["own"] == pytest.approx(original["own"], abs=1e-6)
+    assert start["free"]["overlap"] == 1.0
+    assert start["free"]["found"]["change"] == 0.0
+    assert end["own"] != original["own"]
+    assert end["free"]["order"] < 1.0
+
+
+def test_unhelpful_texts_and_probes_are_the_same_for_one_seed(data: Path) -> None:
+    judged = judged_text("forums", data)
+    assert judged.sentences == distinct(judged.pairs)
+    assert len(judged.limited(7).sentences) == 7
+    shuffled = unhelpful_text("shuffled", judged, data, 1)
+    assert shuffled == unhelpful_text("shuffled", judged, data, 1)
+    assert sorted(" ".join(shuffled).split()) == sorted(" ".join(judged.sentences).split())
+    assert len(set(unhelpful_text("template", judged, data, 1))) > 1000
+    probe = Probe.of(judged.sentences, copies=5)
+    assert probe == Probe.of(judged.sentences, copies=5)
+    for (first, second), sentence in zip(probe.thinned, probe.sentences, strict=False):
+        assert sorted(f"{first} {second}".split()) == sorted(sentence.split())
