@@ -83,7 +83,9 @@ def main() -> None:
     start = time.perf_counter()
     if arguments.way == OURS:
         options = TextOptions(keep_duplicates=True, keep_blank=True, long_lines="cut")
-        encode_to_file(model, Sentences([str(arguments.text)], options), arguments.text.with_name("vectors.npy"))
+        encode_to_file(
+            model, Sentences([str(arguments.text)], options), arguments.text.with_name("vectors.npy"), overwrite=True
+        )
     else:
         model.encode(arguments.text.read_text(encoding="utf-8").splitlines(), show_progress_bar=False)
     seconds = time.perf_counter() - start

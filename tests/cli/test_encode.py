@@ -73,7 +73,10 @@ def test_npy_can_be_mapped(command: Command, bert: Path, lines_file: Path, tmp_p
 
 def test_how_vectors_are_made_can_be_said(command: Command, bert: Path, lines_file: Path, tmp_path: Path) -> None:
     def encoded(*words: str) -> NDArray[Any]:
-        assert command("encode", lines_file, "--encoder", bert, "--output", tmp_path / "v.npy", *words).code == 0
+        assert (
+            command("encode", lines_file, "--encoder", bert, "--output", tmp_path / "v.npy", *words, "--overwrite").code
+            == 0
+        )
         return read(tmp_path / "v.npy")[1]
 
     plain = encoded()
@@ -109,7 +112,7 @@ def test_no_sentences_no_file(command: Command, bert: Path, tmp_path: Path, endi
 @pytest.mark.parametrize(
     "error", [RuntimeError("no memory"), OSError(28, "No space left on device"), KeyboardInterrupt()]
 )
-def test_a_failure_midway_leaves_what_was_there(
+def test_a_failure_midway_keeps_what_was_there_and_what_was_done(
     command: Command,
     bert: Path,
     tmp_path: Path,
@@ -127,13 +130,24 @@ def test_a_failure_midway_leaves_what_was_there(
     many.write_text("a line\n" * 5000 + "the last line\n")
     output = tmp_path / f"vectors{ending}"
     output.write_text("the former vectors")
-    code, out, err = command("encode", many, "--encoder", bert, "--output", output)
+    words = ("encode", many, "--encoder", bert, "--output", output)
+    code, out, err = command(*words, "--overwrite")
     assert (code, out) == ({RuntimeError: 70, OSError: 1, KeyboardInterrupt: 130}[type(error)], "")
     assert err.startswith("selfguide: ")
     assert err.count("\n") == 1
     assert ("no memory" in err) == isinstance(error, RuntimeError)
+    assert ("4,096 sentences are kept; " in err) != isinstance(error, RuntimeError)
     assert output.read_text() == "the former vectors"
+    partial = tmp_path / f"{output.name}.partial"
+    assert {path.name for path in tmp_path.iterdir()} == {"many.txt", output.name, partial.name}
+    assert partial.stat().st_mode & 0o077 == 0
+    # It goes on where it stopped, also with --overwrite, which was said when it was begun.
+    monkeypatch.setattr(encoding, "sentence_vectors", lambda model, chunk, *options: np.ones((len(chunk), 32), "f4"))
+    code, out, err = command(*words, "--resume")
+    assert (code, out) == (0, "")
+    assert err.startswith("Going on after 4,096 sentences.\n5,001 sentences x 32 dimensions")
     assert {path.name for path in tmp_path.iterdir()} == {"many.txt", output.name}
+    np.testing.assert_array_equal(read(output)[1][:, 0], [0] * 4096 + [1] * 905)
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ import typer
 
 from selfguide.cli import options as shared
 from selfguide.data import Sentences, TextOptions
+from selfguide.errors import UsageError
 from selfguide.progress import Reporter
 
 
@@ -66,6 +67,12 @@ def encode(
     max_length: Annotated[
         int | None, typer.Option(help="Maximum tokens per sentence; longer ones are truncated.", show_default=False)
     ] = None,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Go on with an interrupted encoding; the result is the same to the bit.")
+    ] = False,
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Replace --output, and what an interrupted encoding left.")
+    ] = False,
     device: shared.Device = "auto",
     column: shared.Column = None,
     field: shared.Field = None,
@@ -82,9 +89,12 @@ def encode(
 
         selfguide encode notes.txt --encoder notes-encoder --dim 128 --precision int8 --output notes.npy
 
+        selfguide encode notes.txt --encoder notes-encoder --output notes.npy --resume
+
         cat notes.txt | selfguide encode - > notes.jsonl
     """
     from selfguide.engine.backends import check_backend
+    from selfguide.engine.vector_files import check_output
     from selfguide.engine.vector_form import VectorForm, ranges_file, read_ranges
 
     check_backend(backend)
@@ -97,6 +107,10 @@ def encode(
         long_lines="cut",
         on_bad_utf8="replace" if replace_bad_utf8 else "error",
     )
+    if output is None and (resume or overwrite):
+        raise UsageError("--resume and --overwrite are about a file: name it with --output.")
+    if output is not None:
+        check_output(output, resume, overwrite)
     sentences = Sentences(text, options)
 
     # Imported only now, so that help and errors in the text do not wait for torch.
@@ -116,6 +130,8 @@ def encode(
         dim=dim,
         precision=precision,
         ranges=form.ranges,
+        resume=resume,
+        overwrite=overwrite,
         reporter=reporter,
     )
     if output is not None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
@@ -11,6 +13,7 @@ from typing import IO, TYPE_CHECKING, Any
 import numpy as np
 
 from selfguide.engine.backends import check_backend, runner
+from selfguide.engine.digest import model_digest
 from selfguide.engine.torch_runner import token_batches
 from selfguide.engine.vector_files import FORMATS, vector_file
 from selfguide.engine.vector_form import VectorForm, normalised, ranges_file
@@ -73,6 +76,7 @@ def encode(
 
     Raises:
         UsageError: There is no such backend, device or precision, or it does not support the encoder.
+        SelfguideError: An embedding is not finite.
     """
     check_backend(backend)
     form = VectorForm(normalise, dim, precision, ranges)
@@ -82,6 +86,7 @@ def encode(
     reporter = Reporter(quiet=show_progress is False)
     if isinstance(sentences, str):
         vectors = sentence_vectors(model, [sentences], batch_size, False, backend)
+        check_finite(vectors, [sentences])
         return form.calibrated(vectors).apply(vectors)[0]
     if not len(sentences):
         return np.zeros((0, form.width(width)), dtype=form.dtype)
@@ -89,6 +94,7 @@ def encode(
         found: NDArray[np.float32] | None = None
         start = 0
         for chunk, vectors in vector_chunks(model, sentences, batch_size, False, backend):
+            check_finite(vectors, chunk)
             if found is None:
                 found = np.empty((len(sentences), vectors.shape[1]), dtype=np.float32)
             found[start : start + len(chunk)] = vectors
@@ -109,6 +115,8 @@ def encode_to_file(
     dim: int | None = None,
     precision: str = "float32",
     ranges: NDArray[np.float32] | None = None,
+    resume: bool = False,
+    overwrite: bool = False,
     reporter: Reporter | None = None,
 ) -> int:
     """Encode a stream of sentences to a file, in constant memory.
@@ -124,14 +132,18 @@ def encode_to_file(
         dim: As for :func:`encode`.
         precision: As for :func:`encode`.
         ranges: As for :func:`encode`; ``None`` takes those of the first chunk of sentences, and writes them beside the file.
+        resume: Go on with an interrupted encoding of the same text with the same options; the file is the same to the bit.
+        overwrite: Replace the file, and what an interrupted encoding left.
         reporter: Shows progress.
 
     Returns:
         The number of sentences.
 
     Raises:
-        SelfguideError: There are no sentences, or the file cannot be written.
-        UsageError: The precision needs ranges, and the output is not a file that they could be written beside.
+        SelfguideError: There are no sentences, an embedding is not finite, or the file cannot be written.
+        UsageError: The precision needs ranges, and the output is not a file that they could be written beside; the file exists
+            already; or there is nothing to resume.
+        InterruptedRun: The user stopped it; the message says what is kept.
     """
     reporter = reporter or Reporter(quiet=True)
     form = VectorForm(normalise, dim, precision, ranges)
@@ -143,15 +155,26 @@ def encode_to_file(
             "which the ranges are kept, or give --ranges."
         )
     found_here = form.needs_ranges
-    count, clipped = 0, 0.0
-    with vector_file(output, form.width(width), form.dtype) as writer:
+    setting = {} if not isinstance(output, Path) else _setting(encoder, form, backend, batch_size)
+    file = vector_file(output, form.width(width), form.dtype, setting=setting, resume=resume, overwrite=overwrite)
+    with file as writer:
+        rest = writer.skip(sentences)
+        if writer.rows:
+            reporter.note(f"Going on after {writer.rows:,} sentences.")
+        clipped = float(writer.state.get("clipped", 0.0))
+        if "ranges" in writer.state:
+            form = replace(form, ranges=np.array(writer.state["ranges"], dtype=np.float32))
         with reporter.bar("encoding", None, "sentences") as advance:
-            for chunk, vectors in vector_chunks(encoder, sentences, batch_size, False, backend):
+            for chunk, vectors in vector_chunks(encoder, rest, batch_size, False, backend):
+                check_finite(vectors, chunk)
                 form = form.calibrated(vectors)
-                writer.write(chunk, form.apply(vectors))
-                count += len(chunk)
                 clipped += len(chunk) * form.outside(vectors)
+                if found_here and form.ranges is not None:
+                    writer.state["ranges"] = form.ranges.tolist()
+                writer.state["clipped"] = clipped
+                writer.write(chunk, form.apply(vectors))
                 advance(len(chunk), "")
+        count = writer.rows
         if count == 0:
             raise SelfguideError("There was no sentence to encode: the input is empty.")
         if found_here and isinstance(output, Path) and form.ranges is not None:
@@ -163,6 +186,40 @@ def encode_to_file(
             "from text unlike this one, or from its beginning alone. Give ranges of a sample that is like the whole."
         )
     return count
+
+
+def _setting(encoder: SentenceTransformer, form: VectorForm, backend: str, batch_size: int | None) -> dict[str, Any]:
+    """Return what decides the embeddings to the last bit, by the names of the options."""
+    return {
+        "encoder": model_digest(encoder),
+        "backend": backend,
+        "batch size": batch_size,
+        "device": encoder.device.type,
+        "normalise": form.normalise,
+        "dim": form.dim,
+        "precision": form.precision,
+        "ranges": None if form.ranges is None else hashlib.sha256(form.ranges.tobytes()).hexdigest()[:16],
+    }
+
+
+def check_finite(vectors: NDArray[np.float32], sentences: Sequence[str]) -> None:
+    """Refuse embeddings that are not finite: nothing that is computed of them means anything.
+
+    Args:
+        vectors: The embeddings, (count, dim).
+        sentences: Their sentences.
+
+    Raises:
+        SelfguideError: One of them is not finite.
+    """
+    bad = np.flatnonzero(~np.isfinite(vectors).all(axis=1))
+    if len(bad):
+        sentence = sentences[bad[0]]
+        shown = sentence if len(sentence) <= 60 else sentence[:59] + "…"
+        raise SelfguideError(
+            f"The encoder's embedding of {shown!r} is not finite (NaN or infinite), nor are those of {len(bad) - 1:,} other "
+            "sentences: its weights are damaged, or its training diverged. Make or copy the encoder again."
+        )
 
 
 def sentence_vectors(

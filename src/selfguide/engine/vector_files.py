@@ -1,137 +1,416 @@
-"""Write embeddings to ``.npy``, ``.parquet`` or ``.jsonl`` files, chunk by chunk."""
+"""Write embeddings to ``.npy``, ``.parquet`` or ``.jsonl`` files, chunk by chunk, so that an interrupted writer can go on.
+
+While it is written, ``vectors.npy`` is a folder ``vectors.npy.partial``, for its owner alone:
+
+=====================  ====================================================================================================
+``setting.json``       what decides the content; another setting does not go on with it
+``data``               the embeddings so far: the body of a ``.npy`` file after its header, or lines of JSON
+``sentences.jsonl``    for ``.parquet``, whose files cannot be added to: the sentences so far; the file is made at the end
+``progress.json``      written after every chunk: how much of the others counts, with its digests
+=====================  ====================================================================================================
+
+What stands beyond the last ``progress.json`` was being written when the process was killed, and is cut off. The rest is the same
+to the bit as if nothing had happened, because chunks begin where they would have begun.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import json
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+import os
+import shutil
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from selfguide.errors import SelfguideError, UsageError
-from selfguide.files import atomic_path
+from selfguide.errors import InterruptedRun, SelfguideError, UsageError
+from selfguide.files import atomic_path, read_json, remove_leftovers, write_text
+from selfguide.locks import beside, held
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 FORMATS = (".npy", ".parquet", ".jsonl")
+_SETTING = "setting.json"
+GROUP = 4096
+"""Rows of a row group of a parquet file."""
 _FLOAT = np.dtype(np.float32)
 
 
 class Writer(Protocol):
     """Takes chunks of sentences and their embeddings."""
 
-    def write(self, sentences: list[str], vectors: NDArray[Any]) -> None:
-        """Write one chunk: sentences, and embeddings (sentences, dim)."""
+    @property
+    def rows(self) -> int:
+        """Sentences that are written."""
 
-    def close(self) -> None:
-        """Complete the file."""
+    @property
+    def state(self) -> dict[str, Any]:
+        """What the caller needs to go on, in values that JSON can hold."""
+
+    def skip(self, sentences: Iterable[str]) -> Iterator[str]:
+        """Return the sentences that come after those that are written."""
+
+    def write(self, sentences: list[str], vectors: NDArray[Any]) -> None:
+        """Write one chunk: sentences, and embeddings (sentences, dim); then ``state`` is kept."""
 
 
 @contextmanager
-def vector_file(output: Path | IO[str], width: int, dtype: np.dtype[Any] = _FLOAT) -> Iterator[Writer]:
+def vector_file(
+    output: Path | IO[str],
+    width: int,
+    dtype: np.dtype[Any] = _FLOAT,
+    *,
+    setting: dict[str, Any] | None = None,
+    resume: bool = False,
+    overwrite: bool = False,
+) -> Iterator[Writer]:
     """Open a writer whose file appears under its name only when the block succeeds.
 
     Args:
         output: A file whose suffix is one of ``FORMATS``, or an open text file that gets JSON lines.
         width: Number of columns: the embedding dimension, or packed bytes.
         dtype: Numeric type of the embeddings.
+        setting: What decides the embeddings, by name; a resumed writer must have the same.
+        resume: Go on with what an interrupted writer left.
+        overwrite: Replace the file, and what an interrupted writer left.
 
     Yields:
         The writer.
 
     Raises:
-        UsageError: The suffix is not supported, or ``output`` is a folder.
-        SelfguideError: The file cannot be written.
+        UsageError: The suffix is not supported, ``output`` is a folder or must not be replaced, or there is nothing to resume.
+        FolderInUse: Another process is writing the file.
+        SelfguideError: The file cannot be written, or what is to be resumed is damaged.
+        InterruptedRun: The user stopped it; the message says what is kept.
     """
     if not isinstance(output, Path):
         yield _JsonLines(output)
         return
-    if output.suffix not in FORMATS:
-        raise UsageError(f"{output} ends in {output.suffix or 'nothing'}; selfguide writes {', '.join(FORMATS)}.")
-    if output.is_dir():
-        raise UsageError(f"{output} is a folder; name a file in it, such as {output / 'vectors.npy'}.")
+    check_output(output, resume, overwrite)
     try:
-        with atomic_path(output) as temporary:
-            if output.suffix == ".jsonl":
-                with temporary.open("w", encoding="utf-8") as file:
-                    yield _JsonLines(file)
-                return
-            kind = _Npy if output.suffix == ".npy" else _Parquet
-            writer: Writer = kind(temporary, width, dtype)
-            try:
-                yield writer
-            except BaseException:
-                with suppress(Exception):  # the file is discarded: the first error is the one to report
-                    writer.close()
-                raise
-            writer.close()
+        with held(beside(output), output):
+            check_output(output, resume, overwrite)
+            remove_leftovers(output)
+            partial = PartialVectors(output, width, dtype, setting or {}, overwrite)
+            partial.open(resume)
+            with partial.kept_if_interrupted():
+                yield partial
+                if partial.rows:
+                    partial.finish()
     except OSError as error:
         raise SelfguideError(f"{output} cannot be written: {error.strerror or error}.") from None
 
 
-class _Npy:
-    """A ``.npy`` file whose number of rows is filled in at the end; padding keeps the header's length constant."""
+def partial_folder(output: Path) -> Path:
+    """Return the folder that a file of embeddings is while it is written."""
+    return output.with_name(output.name + ".partial")
 
-    def __init__(self, path: Path, width: int, dtype: np.dtype[Any]) -> None:
-        self.file = path.open("wb")
-        self.width = width
-        self.dtype = dtype.newbyteorder("<")
+
+def check_output(output: Path, resume: bool, overwrite: bool) -> None:
+    """Refuse an output before anything is made.
+
+    Args:
+        output: The file.
+        resume: Whether to go on with what an interrupted writer left.
+        overwrite: Whether to replace the file.
+
+    Raises:
+        UsageError: See :func:`vector_file`.
+        SelfguideError: There is no such folder.
+    """
+    if output.suffix not in FORMATS:
+        raise UsageError(f"{output} ends in {output.suffix or 'nothing'}; selfguide writes {', '.join(FORMATS)}.")
+    if output.is_dir():
+        raise UsageError(f"{output} is a folder; name a file in it, such as {output / 'vectors.npy'}.")
+    partial = partial_folder(output)
+    try:
+        os.scandir(output.parent).close()
+    except OSError as error:
+        raise SelfguideError(f"{output} cannot be written: {error.strerror}.") from None
+    if resume and not (partial / _SETTING).is_file():
+        state = "it is finished" if output.exists() else "there is no interrupted encoding there"
+        raise UsageError(f"Nothing to resume at {output}: {state}. Leave --resume out to start one.")
+    if resume or overwrite:
+        return
+    if output.exists():
+        raise UsageError(f"{output} exists already; choose another --output, or say --overwrite to replace it.")
+    if (partial / _SETTING).is_file():
+        raise UsageError(f"An interrupted encoding is in {partial}: --resume goes on with it, --overwrite starts over.")
+
+
+class PartialVectors:
+    """The embeddings that are written so far; see the head of this module."""
+
+    def __init__(
+        self, output: Path, width: int, dtype: np.dtype[Any], setting: dict[str, Any], overwrite: bool
+    ) -> None:
+        self.output, self.folder = output, partial_folder(output)
+        self.width, self.dtype = width, dtype.newbyteorder("<")
+        self.setting = json.loads(json.dumps({**setting, "columns": width, "type": self.dtype.str}, default=str))
+        self.overwrite = overwrite
         self.rows = 0
-        self._header()
+        self.state: dict[str, Any] = {}
+        self._complete = False
+        self._start = len(self._header(0)) if output.suffix == ".npy" else 0
+        self._data = _Growing(self.folder / "data", self._start)
+        self._sentences = _Growing(self.folder / "sentences.jsonl", 0) if output.suffix == ".parquet" else None
+        self._text = hashlib.sha256()
 
-    def _header(self) -> None:
-        description = {"descr": self.dtype.str, "fortran_order": False, "shape": (self.rows, self.width)}
-        # numpy pads the header to a multiple of 64 bytes with room for a growing first axis.
-        np.lib.format.write_array_header_1_0(self.file, description)
+    def open(self, resume: bool) -> None:
+        """Make the folder, or open what an interrupted writer left.
+
+        Args:
+            resume: Which of the two.
+
+        Raises:
+            UsageError: What is there has another setting.
+            SelfguideError: It is damaged.
+        """
+        if resume:
+            self._reopen()
+            return
+        shutil.rmtree(self.folder, ignore_errors=True)
+        self.folder.mkdir(mode=0o700)
+        self._data.create(self._header(0) if self._start else b"")
+        if self._sentences is not None:
+            self._sentences.create(b"")
+        self._keep_progress()
+        content = {"setting": self.setting, "overwrite": self.overwrite}
+        write_text(self.folder / _SETTING, json.dumps(content, indent=1))
+
+    def _reopen(self) -> None:
+        try:
+            stored = read_json(self.folder / _SETTING)
+            before, self.overwrite = stored["setting"], stored["overwrite"] or self.overwrite
+            progress = read_json(self.folder / "progress.json")
+            kept = progress["kept"]
+            sound = progress["digest"] == _json_digest(kept)
+            if sound and kept["complete"] and not self._data.path.exists() and self.output.exists():
+                self.rows, self._complete = kept["rows"], True
+                return
+            sound = sound and self._data.reopen(*kept["data"])
+            if self._sentences is not None:
+                sound = sound and self._sentences.reopen(*kept["sentences"])
+        except (OSError, ValueError, KeyError, TypeError):
+            sound = False
+        if not sound:
+            raise SelfguideError(f"The interrupted encoding in {self.folder} is damaged; start over with --overwrite.")
+        for name, value in before.items():
+            if self.setting.get(name) != value:
+                raise UsageError(
+                    f"This is not the encoding that was interrupted: there, {name} was {value!r}, here it is "
+                    f"{self.setting.get(name)!r}. Give the former options, or start over with --overwrite."
+                )
+        if self.output.exists() and not (self.overwrite or kept["complete"]):
+            raise UsageError(f"{self.output} exists already; say --overwrite to replace it.")
+        self.rows, self.state, self._expected = kept["rows"], kept["state"], kept["text"]
+
+    def skip(self, sentences: Iterable[str]) -> Iterator[str]:
+        """Return the sentences that come after those that are written.
+
+        Args:
+            sentences: All of them.
+
+        Returns:
+            The rest.
+
+        Raises:
+            SelfguideError: The first ones are not those that were encoded.
+        """
+        rest = iter(sentences)
+        if self._complete:
+            return iter(())
+        for _ in range(self.rows):
+            sentence = next(rest, None)
+            if sentence is None:
+                break
+            self._text.update(_framed(sentence))
+        if self.rows and self._text.hexdigest() != self._expected:
+            raise SelfguideError(
+                f"The text has changed since the encoding in {self.folder} was interrupted: its first {self.rows:,} sentences "
+                "are others. Give the former text, or start over with --overwrite."
+            )
+        return rest
 
     def write(self, sentences: list[str], vectors: NDArray[Any]) -> None:
-        self.file.write(np.ascontiguousarray(vectors, dtype=self.dtype).tobytes())
-        self.rows += len(vectors)
+        """Write one chunk, and keep what has been written."""
+        if self.output.suffix == ".jsonl":
+            self._data.append(_json_lines(sentences, vectors))
+        else:
+            self._data.append(np.ascontiguousarray(vectors, dtype=self.dtype).tobytes())
+        if self._sentences is not None:
+            self._sentences.append("".join(json.dumps(sentence) + "\n" for sentence in sentences).encode())
+        for sentence in sentences:
+            self._text.update(_framed(sentence))
+        self.rows += len(sentences)
+        self._keep_progress()
 
-    def close(self) -> None:
-        body = self.file.tell()
-        self.file.seek(0)
-        self._header()
-        expected = body - self.rows * self.width * self.dtype.itemsize
-        if self.file.tell() != expected:  # the header outgrew its padding
-            raise SelfguideError("The .npy header does not fit; write .parquet instead.")
-        self.file.close()
+    def finish(self) -> None:
+        """Give the file its name, and remove the folder."""
+        if not self._complete:
+            self._data.close()
+            self._complete = True
+            if self.output.suffix == ".npy":
+                self._data.overwrite(0, self._header(self.rows))
+            self._keep_progress()
+            if self.output.suffix == ".parquet":
+                with atomic_path(self.output) as temporary:
+                    self._write_parquet(temporary)
+            else:
+                self._data.path.replace(self.output)
+        (self.folder / _SETTING).unlink()  # from here on there is nothing to resume
+        shutil.rmtree(self.folder, ignore_errors=True)
 
+    @contextmanager
+    def kept_if_interrupted(self) -> Iterator[None]:
+        """Say what is kept when the block fails; remove the folder where that is nothing.
 
-class _Parquet:
-    """Columns ``sentence`` and ``embedding`` (a list of fixed size)."""
+        Yields:
+            Nothing.
+        """
+        try:
+            yield
+        except BaseException as error:
+            self._data.close()
+            if self._sentences is not None:
+                self._sentences.close()
+            kept = f" {self.rows:,} sentences are kept; " if self.rows else ""
+            if not self.rows:
+                shutil.rmtree(self.folder, ignore_errors=True)
+            if isinstance(error, KeyboardInterrupt):
+                going_on = "go on with the same command and --resume." if kept else ""
+                raise InterruptedRun(f"Interrupted.{kept}{going_on}") from None
+            if isinstance(error, OSError) and kept:
+                raise SelfguideError(
+                    f"{self.output} cannot be written: {error.strerror or error}.{kept}make room, then go on with the same "
+                    "command and --resume."
+                ) from None
+            raise
+        else:
+            if not self.rows:
+                shutil.rmtree(self.folder, ignore_errors=True)
 
-    def __init__(self, path: Path, width: int, dtype: np.dtype[Any]) -> None:
+    def _keep_progress(self) -> None:
+        kept = {
+            "rows": self.rows,
+            "complete": self._complete,
+            "data": self._data.mark(),
+            "sentences": self._sentences.mark() if self._sentences is not None else None,
+            "text": self._text.hexdigest(),
+            "state": self.state,
+        }
+        write_text(self.folder / "progress.json", json.dumps({"kept": kept, "digest": _json_digest(kept)}))
+
+    def _header(self, rows: int) -> bytes:
+        """Return the header of a ``.npy`` file; numpy pads it with room for a growing first axis."""
+        import io
+
+        target = io.BytesIO()
+        description = {"descr": self.dtype.str, "fortran_order": False, "shape": (rows, self.width)}
+        np.lib.format.write_array_header_1_0(target, description)
+        return target.getvalue()
+
+    def _write_parquet(self, path: Path) -> None:
+        """Write the columns ``sentence`` and ``embedding`` (a list of fixed size)."""
         import pyarrow as pa
         import pyarrow.parquet as pq
 
-        self.pa = pa
-        self.width = width
-        self.type = pa.from_numpy_dtype(dtype)
-        self.schema = pa.schema([("sentence", pa.string()), ("embedding", pa.list_(self.type, width))])
-        self.file = pq.ParquetWriter(str(path), self.schema)
+        assert self._sentences is not None
+        kind = pa.from_numpy_dtype(self.dtype)
+        schema = pa.schema([("sentence", pa.string()), ("embedding", pa.list_(kind, self.width))])
+        size = GROUP * self.width * self.dtype.itemsize
+        with (
+            pq.ParquetWriter(str(path), schema) as writer,
+            self._data.path.open("rb") as data,
+            self._sentences.path.open(encoding="utf-8") as lines,
+        ):
+            while block := data.read(size):
+                flat = np.frombuffer(block, dtype=self.dtype)
+                count = len(flat) // self.width
+                sentences = [json.loads(next(lines)) for _ in range(count)]
+                lists = pa.FixedSizeListArray.from_arrays(pa.array(flat, type=kind), self.width)
+                writer.write_table(pa.table([pa.array(sentences, type=pa.string()), lists], schema=schema))
 
-    def write(self, sentences: list[str], vectors: NDArray[Any]) -> None:
-        flat = self.pa.array(vectors.reshape(-1), type=self.type)
-        lists = self.pa.FixedSizeListArray.from_arrays(flat, self.width)
-        self.file.write_table(self.pa.table([self.pa.array(sentences), lists], schema=self.schema))
+
+class _Growing:
+    """A file that is only added to, and the digest of what counts of it (without its first ``start`` bytes)."""
+
+    def __init__(self, path: Path, start: int) -> None:
+        self.path, self.start = path, start
+        self._size, self._digest = start, hashlib.sha256()
+        self._file: IO[bytes] | None = None
+
+    def create(self, head: bytes) -> None:
+        self._file = self.path.open("xb")
+        self._file.write(head)
+
+    def append(self, content: bytes) -> None:
+        assert self._file is not None
+        self._file.write(content)
+        self._file.flush()
+        self._digest.update(content)
+        self._size += len(content)
+
+    def mark(self) -> tuple[int, str]:
+        """Return the size and the digest of what counts."""
+        return self._size, self._digest.hexdigest()
+
+    def reopen(self, size: int, digest: str) -> bool:
+        """Open what an interrupted process left, and cut off what does not count; return whether the rest is sound."""
+        with self.path.open("rb") as file:
+            file.seek(self.start)
+            left = size - self.start
+            while left > 0 and (block := file.read(min(left, 1 << 20))):
+                self._digest.update(block)
+                left -= len(block)
+        if left or self._digest.hexdigest() != digest:
+            return False
+        os.truncate(self.path, size)
+        self._size = size
+        self._file = self.path.open("ab")
+        return True
+
+    def overwrite(self, place: int, content: bytes) -> None:
+        """Write over a part that the digest leaves out."""
+        with self.path.open("r+b") as file:
+            file.seek(place)
+            file.write(content)
 
     def close(self) -> None:
-        self.file.close()
+        if self._file is not None:
+            self._file.close()
 
 
 class _JsonLines:
-    """One object a line: ``{"sentence": …, "embedding": […]}``."""
+    """JSON lines to an open file."""
 
     def __init__(self, file: IO[str]) -> None:
         self.file = file
+        self.rows = 0
+        self.state: dict[str, Any] = {}
+
+    def skip(self, sentences: Iterable[str]) -> Iterator[str]:
+        return iter(sentences)
 
     def write(self, sentences: list[str], vectors: NDArray[Any]) -> None:
-        for sentence, vector in zip(sentences, vectors.tolist(), strict=True):
-            self.file.write(json.dumps({"sentence": sentence, "embedding": vector}, ensure_ascii=False) + "\n")
+        self.file.write(_json_lines(sentences, vectors).decode())
+        self.rows += len(sentences)
 
-    def close(self) -> None:
-        self.file.flush()
+
+def _json_lines(sentences: list[str], vectors: NDArray[Any]) -> bytes:
+    """Return one object a line: ``{"sentence": …, "embedding": […]}``."""
+    rows = zip(sentences, vectors.tolist(), strict=True)
+    lines = (json.dumps({"sentence": text, "embedding": vector}, ensure_ascii=False) + "\n" for text, vector in rows)
+    return "".join(lines).encode()
+
+
+def _framed(sentence: str) -> bytes:
+    return sentence.encode("utf-8", "surrogatepass") + b"\0"
+
+
+def _json_digest(content: Any) -> str:
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
