@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from selfguide.models.encoders import load, load_encoder
     from selfguide.runs.calibrate import calibrate
     from selfguide.runs.run import train
+    from selfguide.runs.similarity import similarity_percentile
     from selfguide.studies.run import study
 
 __version__ = "0.1.0"
@@ -34,6 +35,7 @@ __all__ = [
     "evaluate",
     "load",
     "load_encoder",
+    "similarity_percentile",
     "study",
     "train",
 ]
@@ -47,6 +49,7 @@ _WHERE = {
     "evaluate": "selfguide.evaluation.evaluate",
     "load": "selfguide.models.encoders",
     "load_encoder": "selfguide.models.encoders",
+    "similarity_percentile": "selfguide.runs.similarity",
     "study": "selfguide.studies.run",
     "train": "selfguide.runs.run",
 }

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from selfguide.cli import options as shared
 from selfguide.data.pairs import read_sentence_pairs
-from selfguide.errors import UsageError
+from selfguide.errors import SelfguideError, UsageError
+
+if TYPE_CHECKING:
+    from selfguide.engine.similarity_scale import SimilarityScale
 
 
 def similarity(
@@ -31,7 +34,8 @@ def similarity(
 ) -> None:
     """Print the cosine similarity of two sentences, or of each pair of a file.
 
-    For a file with scores, the Spearman correlation of cosine and score follows on standard error.
+    Beside the cosine stands how many of 1,000 random pairs of the encoder's text are closer, if its folder knows (what selfguide
+    made does). For a file with scores, the Spearman correlation of cosine and score follows on standard error.
 
     **Examples**
 
@@ -50,13 +54,18 @@ def similarity(
     from selfguide.models.encoders import load_encoder
 
     model = load_encoder(encoder, pooling, device=device)
+    scale = _scale(encoder, pooling)
     if read is None:
         one, other = encode(model, [str(first), str(second)])
-        typer.echo(f"{float(cosine(one, other)):.4f}")
+        value = float(cosine(one, other))
+        typer.echo(f"{value:.4f}" + (f"\t{closer_pairs(scale.closer_of_thousand(value))}" if scale else ""))
+        _explain(scale)
         return
     cosines = cosine(encode(model, read.first), encode(model, read.second))
     for value, left, right in zip(cosines.tolist(), read.first, read.second, strict=True):
-        typer.echo(f"{value:.4f}\t{left}\t{right}")
+        closer = f"\t{scale.closer_of_thousand(value):.1f}" if scale else ""
+        typer.echo(f"{value:.4f}\t{left}\t{right}{closer}")
+    _explain(scale, "The last column is how many of 1,000 random pairs of the encoder's text are closer. ")
     if read.scores is None:
         return
     correlation = 100 * spearman(cosines, read.scores)
@@ -64,3 +73,32 @@ def similarity(
         typer.echo("No Spearman correlation: the scores, or the cosines, are all the same.", err=True)
     else:
         typer.echo(f"Spearman of cosine and score over {len(cosines):,} pairs: {correlation:.2f}", err=True)
+
+
+def closer_pairs(count: float) -> str:
+    """Return in words how many of 1,000 random pairs are closer."""
+    if 0 < count < 1:
+        return "fewer than 1 of 1,000 random pairs of its text are closer"
+    return f"{round(count):,} of 1,000 random pairs of its text {'is' if round(count) == 1 else 'are'} closer"
+
+
+def _scale(encoder: str, pooling: str | None) -> SimilarityScale | None:
+    """Return what the encoder's folder keeps of its text; of another pooling it knows nothing."""
+    from selfguide.engine.similarity_scale import read_scale
+
+    folder = Path(encoder)
+    if pooling is not None or not folder.is_dir():
+        return None
+    try:
+        return read_scale(folder)
+    except SelfguideError as error:
+        typer.echo(f"warning: {error}", err=True)
+        return None
+
+
+def _explain(scale: SimilarityScale | None, before: str = "") -> None:
+    if scale is not None:
+        median = scale.at(50.0, nearest=True)
+        typer.echo(
+            f"{before}Measured on {scale.origin}; nearest neighbours there: {median:.2f} in the median.", err=True
+        )

@@ -10,6 +10,7 @@ from typing import Any
 
 from jinja2 import UndefinedError
 
+from selfguide.engine.similarity_scale import SimilarityScale, read_scale
 from selfguide.errors import SelfguideError, UsageError
 from selfguide.evaluation.results import SCORES_FILE, ScoreFolder
 from selfguide.files import write_text
@@ -76,7 +77,7 @@ def _page_of(folder: Path, evidence: RunEvidence | None = None) -> str:
     if (folder / RUN_FILE).is_file():
         # What was measured during the run cannot be measured again: an earlier page carries it.
         known = evidence or read_evidence(folder / PAGE)
-        return _made(folder / RUN_FILE, lambda run: run_page(run, known))
+        return _made(folder / RUN_FILE, lambda run: run_page(run, known, _scale(folder)))
     if (folder / SCORES_FILE).is_file():
         scores = ScoreFolder(folder).scores
         if not scores:
@@ -94,6 +95,14 @@ def _page_of(folder: Path, evidence: RunEvidence | None = None) -> str:
         f"There is nothing to report on in {folder}: no {STUDY_FILE}, {COMPARISON_FILE}, {RUN_FILE} or {SCORES_FILE}. Name "
         "a folder that `selfguide study`, `compare`, `train` or `eval` wrote."
     )
+
+
+def _scale(folder: Path) -> SimilarityScale | None:
+    """Return what the folder keeps of the cosines of its text; the page does without where that is damaged."""
+    try:
+        return read_scale(folder)
+    except SelfguideError:
+        return None
 
 
 def _made(path: Path, make: Callable[[dict[str, Any]], str]) -> str:

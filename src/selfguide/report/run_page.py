@@ -7,22 +7,25 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from selfguide.engine.similarity_scale import SimilarityScale
 from selfguide.methods import registry
 from selfguide.report.evidence import BINS, RunEvidence
 from selfguide.report.formatting import duration, number
 from selfguide.report.page import render
 from selfguide.report.plots import Histogram, Measured, Series, TrainingCurve
+from selfguide.report.similarity import scale_curve, scale_table
 from selfguide.report.table import Cell, Heading, Table
 
 _EXAMPLES = 8
 
 
-def run_page(run: dict[str, Any], evidence: RunEvidence | None = None) -> str:
+def run_page(run: dict[str, Any], evidence: RunEvidence | None = None, scale: SimilarityScale | None = None) -> str:
     """Make the page of a run.
 
     Args:
         run: What ``run.json`` holds.
         evidence: What was measured of the encoder before and after.
+        scale: What a cosine means for the encoder on its text.
 
     Returns:
         The HTML file.
@@ -38,6 +41,7 @@ def run_page(run: dict[str, Any], evidence: RunEvidence | None = None) -> str:
             "warnings": ("Warnings", run["warnings"]),
             "scores": ("Dev scores", True),
             "vectors": ("Embeddings", evidence),
+            "similarity": ("What a cosine means", scale),
             "neighbours": ("Nearest sentences", evidence),
             "text": ("Text", True),
             "configuration": ("Configuration", True),
@@ -50,6 +54,9 @@ def run_page(run: dict[str, Any], evidence: RunEvidence | None = None) -> str:
         final_loss=None if any(curve.key == "loss" for curve in curves) else run["final_loss"],
         text=_text(run),
         evidence=evidence,
+        scale=scale,
+        scale_curve=scale_curve(scale) if scale else None,
+        scale_table=scale_table(scale) if scale else None,
         **(_evidence_parts(evidence) if evidence else {}),
     )
 

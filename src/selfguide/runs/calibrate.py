@@ -16,13 +16,16 @@ from typing import TYPE_CHECKING, Any
 
 from selfguide.calibration.text_statistics import STATISTICS_FILE, TextStatistics
 from selfguide.data import Sentences, TextOptions, open_text
+from selfguide.engine.similarity_scale import SCALE_FILE
 from selfguide.errors import SelfguideError, UsageError
-from selfguide.files import former_folder, read_json, replace_folder, restore_folder
+from selfguide.files import former_folder, read_json, replace_folder, restore_folder, write_text
 from selfguide.locks import beside, held
 from selfguide.methods import registry
 from selfguide.methods.base import CalibratedMethod
 from selfguide.models.encoders import load_encoder
 from selfguide.progress import Reporter
+from selfguide.runs.card import with_scale_section
+from selfguide.runs.similarity import Reservoir, scale_or_warn
 from selfguide.training.configuration import RUN_FILE
 
 if TYPE_CHECKING:
@@ -93,7 +96,8 @@ def _calibrated(
         raise SelfguideError(f"The encoder in {source} does not end in a calibration; the folder is damaged.")
     before = None if fresh else _kept(source, method.part_widths(int(encoder[-1].in_features)))
     sentences = open_text(text, text_options or TextOptions())
-    added = method.text_statistics(encoder, _batched(sentences), batch_size, reporter)
+    passing = Reservoir(sentences)
+    added = method.text_statistics(encoder, _batched(passing), batch_size, reporter)
     count = added.sentences.count
     if count == 0 or count + (before.sentences.count if before else 0) < 2:
         raise SelfguideError(f"There is too little to calibrate on: {sentences.summary.describe()}.")
@@ -112,6 +116,7 @@ def _calibrated(
     try:
         shutil.copytree(source, finished)
         _rewrite(finished, len(encoder) - 1, mapping, statistics, record)
+        _measure_again(finished, passing, device, reporter)
         replace_folder(finished, target)
     except OSError as error:
         raise SelfguideError(f"{target} cannot be written: {error.strerror or error}; nothing has changed.") from None
@@ -202,6 +207,19 @@ def _rewrite(
         origin = "alone" if latest["fresh"] else "together with what it was fitted on before"
         note = f"Fitted again on {latest['text']['kept']:,} sentences, {origin}: {statistics.sentences.count:,} in all."
         card.write_text(f"{card.read_text(encoding='utf-8')}\n## Calibration\n\n{note}\n", encoding="utf-8")
+
+
+def _measure_again(finished: Path, text: Reservoir, device: str | None, reporter: Reporter) -> None:
+    """Measure what a cosine means for the encoder as it is now, on the text that was added."""
+    (finished / SCALE_FILE).unlink(missing_ok=True)
+    scale = scale_or_warn(load_encoder(finished, device=device), text.drawn, text.seen, text.seed, reporter)
+    if scale is not None:
+        scale.write(finished)
+        shutil.copymode(finished / RUN_FILE, finished / SCALE_FILE)
+    card = finished / "README.md"
+    if card.is_file():
+        write_text(card, with_scale_section(card.read_text(encoding="utf-8"), scale))
+        shutil.copymode(finished / RUN_FILE, card)
 
 
 def _batched(sentences: Iterable[str], size: int = 4096) -> Iterator[list[str]]:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
+from selfguide.engine.similarity_scale import SimilarityScale
 from selfguide.methods import registry
 from selfguide.models.folders import is_stock
 
@@ -21,12 +22,16 @@ _TREATMENT = {
 }
 
 
-def model_card(record: RunRecord, encoder: SentenceTransformer) -> str:
+_SCALE_TITLE, _AFTER_SCALE = "## What a cosine means", "## Recipe"
+
+
+def model_card(record: RunRecord, encoder: SentenceTransformer, scale: SimilarityScale | None = None) -> str:
     """Make the model card of a run: what the encoder is, how to use it, how it was made, its scores, whom to cite.
 
     Args:
         record: What ``run.json`` holds.
         encoder: The finished encoder.
+        scale: What a cosine means for it on its text.
 
     Returns:
         The ``README.md`` of its folder.
@@ -51,7 +56,51 @@ def model_card(record: RunRecord, encoder: SentenceTransformer) -> str:
         recipe=_recipe(record, encoder),
         counts=", ".join(f"{name.replace('_', ' ')} {value:,}" for name, value in counts.items()),
         citation=registry.method_class(record.config.method).citation,
+        scale=scale_section(scale) if scale else "",
     )
+
+
+def scale_section(scale: SimilarityScale) -> str:
+    """Make the section of a card that says what a cosine means.
+
+    Args:
+        scale: What was measured.
+
+    Returns:
+        The section, which ends with a blank line.
+    """
+    levels = (50.0, 90.0, 99.0, 99.9)
+    rows = [f"| {1000 - 10 * level:g} of 1,000 | {scale.at(level):.2f} |" for level in levels]
+    ends = f"{scale.at(5.0, nearest=True):.2f} to {scale.at(95.0, nearest=True):.2f}"
+    return "\n".join([
+        _SCALE_TITLE,
+        "",
+        f"Measured on {scale.origin}. So many random pairs are closer than this cosine:",
+        "",
+        "| closer pairs | cosine |",
+        "|---|---|",
+        *rows,
+        "",
+        f"The nearest of the other drawn sentences has a cosine of {scale.at(50.0, nearest=True):.2f} in the median ({ends} for "
+        "nine sentences of ten). A cosine that few random pairs reach is unusual for this text; it does not say that two "
+        "sentences mean the same.",
+        "",
+        "",
+    ])  # fmt: skip
+
+
+def with_scale_section(card: str, scale: SimilarityScale | None) -> str:
+    """Return a card with another section about cosines, or without one.
+
+    Args:
+        card: The card, whose section is replaced if it has one.
+        scale: What was measured; None takes the section out.
+    """
+    section = scale_section(scale) if scale else ""
+    before, _, rest = card.partition(_AFTER_SCALE)
+    if not rest:
+        return card  # not a card of ours
+    return before.partition(_SCALE_TITLE)[0] + section + _AFTER_SCALE + rest
 
 
 def _recipe(record: RunRecord, encoder: SentenceTransformer) -> list[tuple[str, Any]]:

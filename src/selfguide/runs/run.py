@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from selfguide.data import Sentences, TextOptions, open_text
 from selfguide.data.pairs import Pairs, read_pairs
 from selfguide.engine.digest import model_digest
+from selfguide.engine.similarity_scale import SAMPLED, SimilarityScale
 from selfguide.errors import SelfguideError
 from selfguide.files import file_digest
 from selfguide.methods import registry
@@ -22,10 +23,11 @@ from selfguide.models.folders import is_stock
 from selfguide.progress import Reporter, is_main_process
 from selfguide.report.evidence import RunEvidence
 from selfguide.report.folders import write_report_or_warn
-from selfguide.runs.evidence import collect_after, collect_before, sample
+from selfguide.runs.evidence import MEASURED, collect_after, collect_before, sample
 from selfguide.runs.folder import FINISHED, WorkFolder, work_folder
 from selfguide.runs.prepared_text import check_text, prepare_text
 from selfguide.runs.resolution import resolve
+from selfguide.runs.similarity import scale_or_warn
 from selfguide.training.callbacks import DEV_METRIC
 from selfguide.training.configuration import RUN_FILE, RunConfig, RunRecord
 from selfguide.training.distributed import wait_for_everyone
@@ -155,8 +157,9 @@ def run(
         record.seconds["text"] = time.monotonic() - started
         check_text(text, student, settings, reporter, method.few_steps)
         # The encoder is tuned in place, so the report's "before" has to be measured now.
-        measured = claimed.report and output is not None and is_main_process()
-        before = collect_before(student, sample(text, seed=settings.seed), reporter) if measured else None
+        kept = output is not None and is_main_process()
+        drawn = sample(text, SAMPLED, settings.seed) if kept else []
+        before = collect_before(student, drawn[:MEASURED], reporter) if kept and claimed.report else None
         evaluator = _evaluator(dev_pairs, settings) if dev_pairs else None
         if evaluator is not None:
             record.scores |= _scores_before(student, evaluator)
@@ -165,10 +168,11 @@ def run(
         if evaluator is not None and outcome.best_score is None:  # without tuning there were no dev checks
             outcome.best_score = float(evaluator(outcome.encoder)[f"dev_{DEV_METRIC}"])
         evidence = collect_after(before, outcome.encoder, reporter)
+        scale = scale_or_warn(outcome.encoder, drawn, len(text), settings.seed, reporter) if kept else None
         _fill(record, outcome, reporter)
         record.seconds["total"] = time.monotonic() - started
         if output is not None:
-            _finish(outcome.encoder, record, claimed, (reporter, evidence) if claimed.report else None)
+            _finish(outcome.encoder, record, claimed, scale, (reporter, evidence) if claimed.report else None)
         return outcome.encoder, record
 
 
@@ -243,6 +247,7 @@ def _finish(
     encoder: SentenceTransformer,
     record: RunRecord,
     work: WorkFolder,
+    scale: SimilarityScale | None,
     report: tuple[Reporter, RunEvidence | None] | None,
 ) -> None:
     """Write the folder under a temporary name, then rename it."""
@@ -252,7 +257,9 @@ def _finish(
         finished = work.path / FINISHED
         shutil.rmtree(finished, ignore_errors=True)
         encoder.save(str(finished), create_model_card=False, safe_serialization=True)
-        (finished / "README.md").write_text(model_card(record, encoder), encoding="utf-8")
+        (finished / "README.md").write_text(model_card(record, encoder, scale), encoding="utf-8")
+        if scale is not None:
+            scale.write(finished)
         # A folder that is not stock is loaded by selfguide.load, not by sentence-transformers alone.
         facts = {**asdict(record), "stock": is_stock(encoder)}
         (finished / RUN_FILE).write_text(json.dumps(facts, indent=2), encoding="utf-8")
