@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from selfguide.engine.encode import encode
     from selfguide.errors import SelfguideError
     from selfguide.evaluation.evaluate import evaluate
+    from selfguide.exporting.export import export
     from selfguide.losses import SelfGuidedLoss
     from selfguide.models.encoders import load, load_encoder
     from selfguide.runs.calibrate import calibrate
@@ -33,6 +34,7 @@ __all__ = [
     "compare",
     "encode",
     "evaluate",
+    "export",
     "load",
     "load_encoder",
     "similarity_percentile",
@@ -47,6 +49,7 @@ _WHERE = {
     "compare": "selfguide.comparison.compare",
     "encode": "selfguide.engine.encode",
     "evaluate": "selfguide.evaluation.evaluate",
+    "export": "selfguide.exporting.export",
     "load": "selfguide.models.encoders",
     "load_encoder": "selfguide.models.encoders",
     "similarity_percentile": "selfguide.runs.similarity",

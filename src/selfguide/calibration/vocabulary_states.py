@@ -56,7 +56,7 @@ class VocabularyStates:
         model = backbone(encoder).eval()
         self._states = layer_states(encoder, 0)
         self._width = int(model.config.hidden_size)
-        self._before, self._after = _frame(encoder, vocabulary)
+        self._before, self._after = special_frame(encoder, vocabulary)
         positions = int(getattr(model.config, "max_position_embeddings", 0) or 512) - 2  # some families reserve two
         self._row = max(1, min(_ROW, positions - len(self._before) - len(self._after)))
         known = min(len(vocabulary.tokens), int(getattr(model.config, "vocab_size", len(vocabulary.tokens))))
@@ -125,7 +125,7 @@ def vocabulary_states(encoder: SentenceTransformer, vocabulary: Vocabulary, laye
     return VocabularyStates(encoder, vocabulary) if parse_layers(layer, depth(encoder)) == (0,) else None
 
 
-def _frame(encoder: SentenceTransformer, vocabulary: Vocabulary) -> tuple[list[int], list[int]]:
+def special_frame(encoder: SentenceTransformer, vocabulary: Vocabulary) -> tuple[list[int], list[int]]:
     """Return the special tokens that the tokenizer puts before and after a sentence."""
     ids = encoder.preprocess(["a"])["input_ids"][0].tolist()
     plain = [place for place, token in enumerate(ids) if token not in vocabulary.special]

@@ -17,6 +17,7 @@ from selfguide.cli.compare import compare
 from selfguide.cli.demo import demo
 from selfguide.cli.encode import encode
 from selfguide.cli.evaluate import evaluate
+from selfguide.cli.export import export
 from selfguide.cli.methods import methods
 from selfguide.cli.probe import probe
 from selfguide.cli.report import report
@@ -53,6 +54,7 @@ _TRAIN_CONTEXT = {"allow_extra_args": True, "ignore_unknown_options": True}
 app.command(context_settings=_TRAIN_CONTEXT)(train)
 app.command()(calibrate)
 app.command()(encode)
+app.command()(export)
 app.command()(similarity)
 app.command("eval")(evaluate)
 app.command()(compare)

@@ -12,6 +12,7 @@ and layers whose median error is above a fifth stay in fp32. This needs no label
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,37 +22,60 @@ from sentence_transformers import SentenceTransformer
 
 LARGEST_ERROR = 0.2
 _SENTENCES = 64
+# Tokens of a sentence: the inputs of all layers are in memory at once.
+_TOKENS = 48
 
 
-def quantise(plain: Path, path: Path, model: SentenceTransformer) -> None:
+def quantise(plain: Path, path: Path, keep: Sequence[str], *, reduce_range: bool) -> None:
     """Quantise a graph.
 
     Args:
         plain: The fp32 graph.
         path: The file to write.
-        model: The encoder of the graph.
+        keep: Names of the nodes of linear layers that stay in fp32, beside those of Dense modules.
+        reduce_range: Give weights seven bits. Processors without VNNI add pairs of products in 16 bits, which eight-bit
+            weights can overflow.
     """
+    import onnx
     from onnxruntime.quantization import QuantType, quantize_dynamic
 
-    errors = rounding_errors(plain, model)
+    # Dense modules after the Transformer, which the quantiser makes products of matrices first.
+    dense = [f"{node.name}_MatMul" for node in onnx.load(str(plain)).graph.node if node.op_type == "Gemm"]
     quantize_dynamic(
         plain,
         path,
         op_types_to_quantize=["MatMul"],
         weight_type=QuantType.QInt8,
         per_channel=True,
-        # Without VNNI pairs of products are added in 16 bits, which eight-bit weights can overflow.
-        reduce_range=not has_vnni(),
-        nodes_to_exclude=[name for name, error in errors.items() if error > LARGEST_ERROR],
+        reduce_range=reduce_range,
+        nodes_to_exclude=[*keep, *dense],
     )
 
 
-def rounding_errors(plain: Path, model: SentenceTransformer) -> dict[str, float]:
+def layers_in_fp32(plain: Path, model: SentenceTransformer, sentences: Sequence[str] | None = None) -> list[str]:
+    """Return which linear layers do not tolerate quantisation.
+
+    Args:
+        plain: The fp32 graph.
+        model: The encoder of the graph.
+        sentences: Text to try them on; ``None`` takes a few sentences of the package's demonstration.
+
+    Returns:
+        Names of the layers' nodes.
+    """
+    errors = rounding_errors(plain, model, sentences)
+    return [name for name, error in errors.items() if error > LARGEST_ERROR]
+
+
+def rounding_errors(
+    plain: Path, model: SentenceTransformer, sentences: Sequence[str] | None = None
+) -> dict[str, float]:
     """Return the median quantisation error of each linear layer's inputs, on a few sentences.
 
     Args:
         plain: The fp32 graph.
         model: The encoder of the graph.
+        sentences: As for :func:`layers_in_fp32`.
 
     Returns:
         The errors, by name of the layer's node.
@@ -75,7 +99,7 @@ def rounding_errors(plain: Path, model: SentenceTransformer) -> dict[str, float]
     # With all optimisations some of the requested tensors would be fused away.
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_BASIC
     session = onnxruntime.InferenceSession(graph.SerializeToString(), options, providers=["CPUExecutionProvider"])
-    tokens = _sample(model)
+    tokens = _sample(model, sentences)
     found = dict(zip(inputs, session.run(inputs, tokens), strict=True))
     real = tokens["attention_mask"].astype(bool)
     return {
@@ -103,16 +127,16 @@ def rounding_error(states: NDArray[Any], weights: NDArray[Any], real: NDArray[An
     return float(np.median(wrong / np.maximum(whole, np.finfo(np.float32).tiny)))
 
 
-def _sample(model: SentenceTransformer) -> dict[str, NDArray[Any]]:
-    """Return a batch of sentences, evenly spaced in the package's demonstration text."""
+def _sample(model: SentenceTransformer, sentences: Sequence[str] | None) -> dict[str, NDArray[Any]]:
+    """Return a batch of sentences, evenly spaced in the given text or in the package's demonstration text."""
     from selfguide.data.resources import demo_sentences
     from selfguide.engine.tokens import length_limit, tokenise
 
-    sentences = demo_sentences()
-    few = sentences[:: max(1, len(sentences) // _SENTENCES)][:_SENTENCES]
+    sentences = sentences or demo_sentences()
+    few = list(sentences[:: max(1, len(sentences) // _SENTENCES)][:_SENTENCES])
     tokenizer: Any = model.tokenizer
     padding = int(getattr(tokenizer, "pad_token_id", 0) or 0)
-    ids, mask = tokenise(tokenizer, few, length_limit(model)).padded(padding)
+    ids, mask = tokenise(tokenizer, few, min(_TOKENS, length_limit(model))).padded(padding)
     return {"input_ids": ids, "attention_mask": mask}
 
 

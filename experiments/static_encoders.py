@@ -1,0 +1,220 @@
+"""Score static encoders (``selfguide export --to static``) beside the encoders they are made of, and time both.
+
+    SELFGUIDE_DATA=folder python -m experiments.static_encoders --encoders mini all-MiniLM-L6-v2=FOLDER --tune mini \\
+        --beside potion-base-8M=FOLDER
+    SELFGUIDE_DATA=folder python -m experiments.static_encoders --speed …
+
+Every encoder is made static on the text of each task, without grades: the sentences of STS-B (train, dev, test) for the seven
+STS sets, and the sentences of each file of the data folder's domain/ for that file. Rows: the encoder itself; ``tokens alone``,
+the first step of a static encoder, which is that of model2vec; ``static``, what the command writes. ``--tune`` adds encoders
+that are first tuned on the same text (``--method``, no dev pairs). Scores are Spearman × 100 of cosine and grade, text as
+released.
+
+Dimensions, the a of the SIF weights and the fit are compared on STS-B dev (``choice``), from which the command's defaults were
+chosen: no test set had a part in it.
+
+``--speed`` times instead: sentences a second of ``SentenceTransformer.encode`` on STS-B's sentences, the better of batches of 32
+and 1,024; the median of the rounds after the first.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import statistics
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from sentence_transformers import SentenceTransformer
+
+import selfguide
+from experiments.provenance import RESULTS, command_parser, folder_hash, provenance, write
+from selfguide.correlation import spearman
+from selfguide.data.pairs import read_pairs
+from selfguide.data.resources import mini_folder
+from selfguide.engine.encode import cosine
+from selfguide.exporting.static import DIMENSIONS, PENALTIES, SIF_A, Teacher
+from selfguide.exporting.static_folder import static_encoder
+from selfguide.models.encoders import load_encoder, quiet_libraries
+from selfguide.progress import Reporter
+
+GRID = [(dim, a, fit) for dim in (128, 256, 384) for a in (1e-3, 1e-4) for fit in (True, False)]
+STS = "sts"
+BATCHES = (32, 1024)
+
+
+def main() -> None:
+    """Measure what is asked for, and write the results file."""
+    arguments = _arguments()
+    texts = _texts(Path(arguments.data), arguments.limit)
+    content: dict[str, Any] = {
+        **provenance(None),
+        "encoders": {name: {"weights": folder_hash(folder)} for name, folder in arguments.encoders},
+        "defaults": {"dim": DIMENSIONS, "a": SIF_A, "penalties": PENALTIES},
+        "text": "STS: the sentences of STS-B (train, dev, test), no grades; domain: the sentences of each file, no grades",
+        "protocol": "Spearman x 100 of cosine, 'all' setting, text as released",
+        "method": arguments.method,
+        "rehearsal": bool(arguments.limit),
+        "rows": [],
+        "choice": [],
+        "speed": [],
+    }
+    with quiet_libraries():
+        for name, folder in arguments.encoders:
+            _measure(name, folder, False, texts, arguments, content)
+            if name in arguments.tune and not arguments.speed:
+                _measure(name, folder, True, texts, arguments, content)
+        for name, folder in arguments.beside:
+            content["encoders"][name] = {"weights": folder_hash(folder)}
+            encoder = SentenceTransformer(str(folder), device="cpu")
+            if arguments.speed:
+                _time(content, {name: encoder}, texts[STS], arguments.rounds)
+                continue
+            for task in texts:
+                _score(content, name, "encoder", task, encoder, arguments)
+    content = {name: value for name, value in content.items() if value != []}
+    write(arguments.out, content)
+
+
+def _measure(
+    name: str,
+    folder: Path,
+    tune: bool,
+    texts: dict[str, list[str]],
+    arguments: argparse.Namespace,
+    content: dict[str, Any],
+) -> None:
+    """Score one encoder on every task, and time it."""
+    label = f"{name}, {arguments.method}" if tune else name
+    if arguments.speed:
+        model = load_encoder(str(folder), device="cpu")
+        # The speed of a table does not depend on how well it was fitted.
+        table, _ = Teacher.of(model, texts[STS][:500], texts[STS][500:600], Reporter(quiet=True)).table(DIMENSIONS)
+        _time(content, {label: model, f"{label}, static": static_encoder(model, table)}, texts[STS], arguments.rounds)
+        return
+    for task, text in texts.items():
+        if tune:
+            limits = {"max_steps": 2} if arguments.limit else {}
+            model = selfguide.train(str(folder), text, arguments.method, seed=1, quiet=True, **limits)
+        else:
+            model = load_encoder(str(folder), device="cpu")
+        model = model.to("cpu").eval()
+        started = time.monotonic()
+        held = text[::20]
+        teacher = Teacher.of(model, [one for row, one in enumerate(text) if row % 20], held, Reporter(quiet=True))
+        table, penalty = teacher.table(DIMENSIONS)
+        seconds = time.monotonic() - started
+        static = static_encoder(model, table)
+        alone = static_encoder(model, teacher.table(DIMENSIONS, penalties=())[0])
+        extra = {"seconds to make": round(seconds, 1), "penalty": penalty, "sentences": len(text)}
+        _score(content, label, "encoder", task, model, arguments)
+        _score(content, label, "tokens alone", task, alone, arguments)
+        _score(content, label, "static", task, static, arguments, extra)
+        if task == STS:
+            _choose(content, label, teacher, model, arguments)
+
+
+def _choose(
+    content: dict[str, Any], label: str, teacher: Teacher, model: SentenceTransformer, arguments: argparse.Namespace
+) -> None:
+    """Score settings on STS-B dev."""
+    pairs = read_pairs(Path(arguments.data) / "sts" / "stsb" / "dev.tsv")
+    for dim, a, fit in GRID:
+        if dim > teacher.tokens.shape[1]:
+            continue
+        static = static_encoder(model, teacher.table(dim, a, PENALTIES if fit else ())[0])
+        one, other = (static.encode(list(side), batch_size=1024) for side in (pairs.first, pairs.second))
+        score = 100 * spearman(cosine(np.asarray(one), np.asarray(other)), pairs.scores)
+        content["choice"].append({"encoder": label, "dim": dim, "a": a, "fit": fit, "stsb dev": score})
+        print(f"{label:24s} dim {dim} a {a:g} {'fit' if fit else 'tokens alone'}: {score:.2f}", flush=True)
+
+
+def _score(
+    content: dict[str, Any],
+    label: str,
+    kind: str,
+    task: str,
+    encoder: SentenceTransformer,
+    arguments: argparse.Namespace,
+    extra: dict[str, Any] | None = None,
+) -> None:
+    """Add a row: the seven sets and their average, or one file of pairs."""
+    if task == STS:
+        found = selfguide.evaluate(encoder, "sts", data=arguments.data, bootstrap=0, batch_size=64)
+        scores = {item.task: item.value for item in found.scores}
+        scores["average"] = statistics.fmean(scores.values())
+    else:
+        file = Path(arguments.data) / "domain" / f"{task}.tsv"
+        found = selfguide.evaluate(encoder, (), pairs=file, bootstrap=0, batch_size=64)
+        scores = {"average": next(iter(found.scores)).value}
+    content["rows"].append({"encoder": label, "kind": kind, "task": task, "values": scores, **(extra or {})})
+    print(f"{label:24s} {kind:14s} {task:18s} {scores['average']:.2f}", flush=True)
+
+
+def _time(content: dict[str, Any], encoders: dict[str, SentenceTransformer], text: list[str], rounds: int) -> None:
+    """Time encoders in turn, each on as many sentences as take about a second."""
+    for label, encoder in encoders.items():
+        speeds = {}
+        for batch in BATCHES:
+            few = text[:512]
+            started = time.monotonic()
+            encoder.encode(few, batch_size=batch)
+            rate = len(few) / (time.monotonic() - started)
+            lines = (text * 40)[: max(512, int(2 * rate))]
+            found = []
+            for _ in range(rounds + 1):
+                started = time.monotonic()
+                encoder.encode(lines, batch_size=batch)
+                found.append(len(lines) / (time.monotonic() - started))
+            speeds[batch] = statistics.median(found[1:])
+        content["speed"].append(
+            {
+                "encoder": label,
+                "sentences a second": max(speeds.values()),
+                "by batch": {str(batch): value for batch, value in speeds.items()},
+                "threads": torch.get_num_threads(),
+            }
+        )
+        print(f"{label}: {max(speeds.values()):,.0f} sentences a second", flush=True)
+
+
+def _texts(data: Path, limit: int) -> dict[str, list[str]]:
+    """Return the distinct sentences of each task."""
+    stsb = [data / "sts" / "stsb" / f"{part}.tsv" for part in ("train", "dev", "test")]
+    files = {STS: stsb} | {path.stem: [path] for path in sorted((data / "domain").glob("*.tsv"))}
+    found = {}
+    for task, paths in files.items():
+        pairs = [read_pairs(path) for path in paths]
+        sentences = [one for item in pairs for side in (item.first, item.second) for one in side if one.strip()]
+        found[task] = list(dict.fromkeys(sentences))[: limit or None]
+    return found
+
+
+def _named(word: str) -> tuple[str, Path]:
+    name, _, folder = word.partition("=")
+    return name, Path(folder) if folder else mini_folder()
+
+
+def _arguments() -> argparse.Namespace:
+    parser = command_parser(__doc__)
+    parser.add_argument("--encoders", nargs="+", type=_named, default=[_named("mini")], help="mini, or NAME=FOLDER")
+    parser.add_argument("--beside", nargs="*", type=_named, default=[], help="static encoders of others: NAME=FOLDER")
+    parser.add_argument("--tune", nargs="*", default=[], help="names of encoders to tune first as well")
+    parser.add_argument("--method", default="fused", help="how they are tuned")
+    parser.add_argument("--data", default=os.environ.get("SELFGUIDE_DATA"))
+    parser.add_argument("--speed", action="store_true", help="time them instead of scoring them")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--limit", type=int, default=0, help="rehearsal: sentences of each text")
+    parser.add_argument("--out", type=Path)
+    arguments = parser.parse_args()
+    arguments.out = arguments.out or RESULTS / f"static-{'speed' if arguments.speed else 'encoders'}.json"
+    if not arguments.data:
+        parser.error("set SELFGUIDE_DATA (or --data) to a folder with sts/ and domain/")
+    return arguments
+
+
+if __name__ == "__main__":
+    main()
