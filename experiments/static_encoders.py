@@ -97,7 +97,7 @@ def _measure(
         return
     for task, text in texts.items():
         if tune:
-            limits = {"max_steps": 2} if arguments.limit else {}
+            limits: dict[str, Any] = {"max_steps": 2} if arguments.limit else {}
             model = selfguide.train(str(folder), text, arguments.method, seed=1, quiet=True, **limits)
         else:
             model = load_encoder(str(folder), device="cpu")

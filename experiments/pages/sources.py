@@ -37,6 +37,8 @@ FILES: dict[str, tuple[str, str]] = {
     "minilm": ("experiments/results/evaluation-all-MiniLM-L6-v2/scores.json", ""),
     "choosing": ("experiments/results/choosing.json", "grounds"),
     "cpu": ("experiments/results/encoding-speed-cpu.json", ""),
+    "static": ("experiments/results/static-encoders.json", ""),
+    "static-speed": ("experiments/results/static-speed.json", ""),
     "cuda": ("experiments/results/encoding-speed-cuda.json", ""),
     "steps": ("experiments/results/training-speed.json", "settings"),
     "parts": ("experiments/results/training-parts.json", "settings"),

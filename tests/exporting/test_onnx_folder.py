@@ -55,6 +55,7 @@ def folder(encoder: SentenceTransformer, tmp_path_factory: pytest.TempPathFactor
 
 
 def test_the_readme_gives_the_vectors(encoder: SentenceTransformer, folder: Path) -> None:
+    assert "\n\n## Python" in (folder / "README.md").read_text()
     expected = encoder.encode(TEXT, show_progress_bar=False)
     np.testing.assert_allclose(run_readme(folder, TEXT), expected, atol=1e-5)
     for name, off in (("fp16", 0.01), ("quantized", 0.1)):

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from experiments.pages.sources import Unknown
-from experiments.pages.tables import choosing, encoders, fused, main, published, speed, studies
+from experiments.pages.tables import choosing, encoders, fused, main, published, speed, static, studies
 
-MAKERS: dict[str, Callable[[], str]] = (
-    main.TABLES | published.TABLES | studies.TABLES | fused.TABLES | speed.TABLES | encoders.TABLES | choosing.TABLES
-)
+MAKERS: dict[str, Callable[[], str]] = {
+    name: maker
+    for part in (main, published, studies, fused, speed, encoders, choosing, static)
+    for name, maker in part.TABLES.items()
+}
 
 
 def made(name: str) -> str:

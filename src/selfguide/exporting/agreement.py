@@ -121,8 +121,8 @@ def floats(vectors: NDArray[Any], form: VectorForm) -> NDArray[Any]:
         Floats, (count, dim); a bit is −1 or 1.
     """
     if form.precision.endswith("binary"):
-        raw = vectors.view(np.uint8) ^ 0x80 if form.precision == "binary" else vectors
-        return np.unpackbits(raw, axis=1).astype(np.float32) * 2 - 1
+        raw: NDArray[np.uint8] = vectors.view(np.uint8)
+        return np.unpackbits(raw ^ 0x80 if form.precision == "binary" else raw, axis=1).astype(np.float32) * 2 - 1
     if form.ranges is not None:
         steps = vectors.astype(np.float32) + (128 if form.precision == "int8" else 0)
         return form.ranges[0] + (steps + 0.5) * (form.ranges[1] - form.ranges[0]) / 255

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
+from selfguide import __version__
 from selfguide.errors import SelfguideError, UsageError
 from selfguide.files import replace_folder
 
@@ -146,4 +147,4 @@ def write_readme(folder: Path, template: str, **values: Any) -> None:
         keep_trailing_newline=True,
         undefined=StrictUndefined,
     )
-    (folder / "README.md").write_text(environment.get_template(template).render(values), encoding="utf-8")
+    (folder / "README.md").write_text(environment.get_template(template).render(values, version=__version__), encoding="utf-8")

@@ -75,6 +75,9 @@ def half(graph: ModelProto) -> ModelProto:
 class _FormModule(nn.Module):
     """:class:`selfguide.engine.vector_form.VectorForm` as a part of the graph."""
 
+    starts: Tensor
+    steps: Tensor
+
     def __init__(self, form: VectorForm) -> None:
         super().__init__()
         self.form = form
