@@ -94,7 +94,7 @@ def test_an_earlier_export_is_replaced(tmp_path: Path) -> None:
     check_output(tmp_path / "out", overwrite=True)  # empty
     (tmp_path / "out" / RECORD_FILE).write_text("{}")
     check_output(tmp_path / "out", overwrite=True)
-    with finished_folder(tmp_path / "out") as work:
+    with finished_folder(tmp_path / "out", overwrite=True) as work:
         (work / "new.txt").write_text("new")
         assert (tmp_path / "out" / RECORD_FILE).exists()  # until the new one is complete
     assert [path.name for path in tmp_path.rglob("*")] == ["out", "new.txt"]

@@ -69,7 +69,7 @@ def export(
     reporter = Reporter(quiet=show_progress is False)
     name = _name_of(encoder)
     material = gather(encoder, name, text, max_length, to)
-    with finished_folder(folder) as work:
+    with finished_folder(folder, overwrite) as work:
         record = _writer(to)(material, request, work, reporter)
         write_record(work, _origin(name, material.model, to) | {"text": material.text} | record)
     return folder

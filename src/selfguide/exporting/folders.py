@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,7 +13,8 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from selfguide import __version__
 from selfguide.errors import SelfguideError, UsageError
-from selfguide.files import replace_folder
+from selfguide.files import replace_folder, restore_folder
+from selfguide.locks import beside, held
 
 if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
@@ -53,30 +53,35 @@ def check_output(output: Path, overwrite: bool) -> None:
 
 
 @contextmanager
-def finished_folder(output: Path) -> Iterator[Path]:
+def finished_folder(output: Path, overwrite: bool) -> Iterator[Path]:
     """Provide a folder to fill, and rename it to its final name when the block succeeds.
 
     Args:
-        output: The final name; what stands there is replaced.
+        output: The final name.
+        overwrite: Whether an earlier export there may be replaced.
 
     Yields:
-        The folder to fill, on the same file system. It is removed when the block fails.
+        The folder to fill, beside the final one. It is removed when the block fails; what a killed process left, first.
 
     Raises:
+        FolderInUse: Another process is making the folder.
         SelfguideError: The folder cannot be written.
+        UsageError: It has come to exist and is not to be replaced.
     """
-    work: Path | None = None
+    work = output.with_name(f".{output.name}.partial")
     try:
-        output.parent.mkdir(parents=True, exist_ok=True)
-        work = Path(tempfile.mkdtemp(prefix=f".{output.name}.", suffix=".tmp", dir=output.parent))
-        work.chmod(0o755)
-        yield work
-        replace_folder(work, output)
+        with held(beside(output), output):
+            restore_folder(output)
+            check_output(output, overwrite)
+            shutil.rmtree(work, ignore_errors=True)
+            try:
+                work.mkdir()
+                yield work
+                replace_folder(work, output)
+            finally:
+                shutil.rmtree(work, ignore_errors=True)
     except OSError as error:
         raise SelfguideError(f"The folder {output} cannot be written: {error.strerror or error}.") from error
-    finally:
-        if work is not None:
-            shutil.rmtree(work, ignore_errors=True)
 
 
 def write_configuration(model: SentenceTransformer, folder: Path, browser_type: str) -> None:
@@ -147,4 +152,6 @@ def write_readme(folder: Path, template: str, **values: Any) -> None:
         keep_trailing_newline=True,
         undefined=StrictUndefined,
     )
-    (folder / "README.md").write_text(environment.get_template(template).render(values, version=__version__), encoding="utf-8")
+    (folder / "README.md").write_text(
+        environment.get_template(template).render(values, version=__version__), encoding="utf-8"
+    )

@@ -71,6 +71,9 @@ class Teacher:
             fit: The text.
             held: Other sentences of its kind.
             reporter: Shows progress.
+
+        Returns:
+            What it says.
         """
         vocabulary = Vocabulary.of_encoder(model)
         tokens = token_vectors(model, vocabulary, reporter)
@@ -152,7 +155,7 @@ class Projection:
 
     @classmethod
     def of(cls, vectors: Floats, dim: int) -> Projection:
-        """Fit the components of vectors, (count, width)."""
+        """Return the leading components of vectors, (count, width)."""
         mean = vectors.mean(axis=0)
         _, directions = np.linalg.eigh(np.cov(vectors.T))
         return cls(mean, directions[:, ::-1][:, :dim].T)
@@ -173,7 +176,7 @@ class Shares:
 
     @classmethod
     def of(cls, vocabulary: Vocabulary, sentences: list[str]) -> Shares:
-        """Tokenise sentences."""
+        """Return the shares of sentences, tokenised by a vocabulary."""
         from scipy.sparse import csr_matrix
 
         rows = vocabulary.split(sentences)
