@@ -122,7 +122,8 @@ def floats(vectors: NDArray[Any], form: VectorForm) -> NDArray[Any]:
     """
     if form.precision.endswith("binary"):
         raw: NDArray[np.uint8] = vectors.view(np.uint8)
-        return np.unpackbits(raw ^ 0x80 if form.precision == "binary" else raw, axis=1).astype(np.float32) * 2 - 1
+        signed = np.uint8(0x80 if form.precision == "binary" else 0)
+        return np.unpackbits(np.bitwise_xor(raw, signed, dtype=np.uint8), axis=1).astype(np.float32) * 2 - 1
     if form.ranges is not None:
         steps = vectors.astype(np.float32) + (128 if form.precision == "int8" else 0)
         return form.ranges[0] + (steps + 0.5) * (form.ranges[1] - form.ranges[0]) / 255
