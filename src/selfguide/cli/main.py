@@ -21,6 +21,7 @@ from selfguide.cli.export import export
 from selfguide.cli.methods import methods
 from selfguide.cli.probe import probe
 from selfguide.cli.report import report
+from selfguide.cli.serve import serve
 from selfguide.cli.similarity import similarity
 from selfguide.cli.study import study
 from selfguide.cli.train import train
@@ -56,6 +57,7 @@ app.command()(calibrate)
 app.command()(encode)
 app.command()(export)
 app.command()(similarity)
+app.command()(serve)
 app.command("eval")(evaluate)
 app.command()(compare)
 app.command()(study)

@@ -233,15 +233,22 @@ def tokenise_dataset(encoder: SentenceTransformer, text: Dataset) -> TokenisedTe
     columns = [name for name in text.column_names if name not in LABELS]
     holds_sentences = all(getattr(text.features[name], "dtype", "") in ("string", "large_string") for name in columns)
     changes_on_reading = text.format["type"] is not None
-    if len(text) * len(columns) > AHEAD_LIMIT or not holds_sentences or changes_on_reading or not _is_plain(encoder):
+    if len(text) * len(columns) > AHEAD_LIMIT or not holds_sentences or changes_on_reading or not is_plain(encoder):
         return None
     # By column, so that with one column of distinct sentences the rows here are those of the dataset.
     chunks = (chunk[name] for name in columns for chunk in text.select_columns([name]).iter(_CHUNK))
     return TokenisedText(encoder, (sentence for chunk in chunks for sentence in chunk))
 
 
-def _is_plain(encoder: SentenceTransformer) -> bool:
-    """Return whether the encoder's ``preprocess`` is its tokenizer and nothing else: no prompts, no static embeddings."""
+def is_plain(encoder: SentenceTransformer) -> bool:
+    """Return whether an encoder's ``preprocess`` is its tokenizer and nothing else: no prompts, no static embeddings.
+
+    Args:
+        encoder: The encoder.
+
+    Returns:
+        Whether a batch can be made of token ids alone.
+    """
     if not callable(encoder.tokenizer) or getattr(encoder.tokenizer, "pad_token_id", None) is None:
         return False
     made = encoder.preprocess(["a", "b a a"])

@@ -26,6 +26,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from selfguide.engine.onednn import is_gelu, linear
 from selfguide.models.families import family_of
 
 
@@ -48,7 +49,11 @@ class Linear:
 
     def __call__(self, x: Tensor) -> Tensor:
         """Return x Wᵀ + b."""
-        return F.linear(x, self.weight, self.bias)
+        return linear(x, self.weight, self.bias)
+
+    def gelu(self, x: Tensor) -> Tensor:
+        """Return GELU of x Wᵀ + b."""
+        return linear(x, self.weight, self.bias, gelu=True)
 
 
 @dataclass(frozen=True)
@@ -99,7 +104,8 @@ class Layer:
 
     def _after(self, x: Tensor, seen: Tensor) -> Tensor:
         x = self.norm(self.out(seen).add_(x))
-        return self.last_norm(self.down(self.act(self.up(x))).add_(x))
+        raised = self.up.gelu(x) if is_gelu(self.act) else self.act(self.up(x))
+        return self.last_norm(self.down(raised).add_(x))
 
 
 def attention(query: Tensor, key: Tensor, value: Tensor, layout: FlatLayout) -> Tensor:

@@ -1,0 +1,1 @@
+"""How fast ``selfguide serve`` is, beside a plain FastAPI server."""

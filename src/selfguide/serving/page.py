@@ -1,0 +1,120 @@
+"""The pages of a server, which load nothing from anywhere else."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+from functools import lru_cache
+from importlib import resources
+from typing import TYPE_CHECKING, Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+from starlette.responses import HTMLResponse
+
+if TYPE_CHECKING:
+    from selfguide.serving.state import State
+
+
+def front_page(state: State) -> HTMLResponse:
+    """Return the page at ``/``: compare two sentences, search, and how programs use the server.
+
+    Args:
+        state: The server.
+
+    Returns:
+        The response, whose policy lets nothing run but the page's own script.
+    """
+    encoders = [
+        {
+            "name": name,
+            "width": encoder.known and encoder.known.width,
+            "limit": encoder.known and encoder.known.max_length,
+        }
+        for name, encoder in state.encoders.items()
+    ]
+    return _page(
+        "front.html.j2",
+        script="front.js",
+        encoders=encoders,
+        key=bool(state.settings.keys),
+        search=state.searcher is not None,
+        map=state.settings.map is not None,
+    )
+
+
+def api_page(description: dict[str, Any]) -> HTMLResponse:
+    """Return the page at ``/docs``: every path with its fields, made of the OpenAPI description.
+
+    Args:
+        description: The OpenAPI description.
+
+    Returns:
+        The response.
+    """
+    return _page("api.html.j2", script=None, info=description["info"], operations=list(_operations(description)))
+
+
+def _operations(description: dict[str, Any]) -> Any:
+    for path, methods in description["paths"].items():
+        for method, operation in methods.items():
+            content = operation.get("requestBody", {}).get("content", {}).get("application/json", {})
+            schema = content.get("schema", {})
+            required = schema.get("required", [])
+            fields = [
+                {"name": name, "kind": _kind(found), "needed": name in required, "text": found.get("description", "")}
+                for name, found in schema.get("properties", {}).items()
+            ]
+            answers = operation["responses"].get("200", {}).get("content", {}).get("application/json", {})
+            name = answers.get("schema", {}).get("$ref", "").rpartition("/")[2]
+            answer = description.get("components", {}).get("schemas", {}).get(name, {})
+            yield {
+                "method": method.upper(),
+                "path": path,
+                "text": operation.get("description") or operation.get("summary", ""),
+                "fields": fields,
+                "answer": list(answer.get("properties", {})),
+            }
+
+
+def _kind(schema: dict[str, Any]) -> str:
+    """Return the type of a field in words."""
+    if "enum" in schema:
+        return " or ".join(json.dumps(value) for value in schema["enum"])
+    if "anyOf" in schema:
+        return ", or ".join(_kind(choice) for choice in schema["anyOf"] if choice.get("type") != "null")
+    if schema.get("type") == "array":
+        return f"list of {_kind(schema.get('items', {}))}"
+    return str(schema.get("type", "anything"))
+
+
+def _page(template: str, script: str | None, **content: Any) -> HTMLResponse:
+    style = Markup(_resource("selfguide.report", "style.css") + _resource("selfguide.serving", "templates/server.css"))
+    code = Markup(_resource("selfguide.serving", f"templates/{script}")) if script else Markup("")
+    page = _environment().get_template(template).render(style=style, script=code, **content)
+    policy = f"default-src 'none'; style-src '{_hash(style)}'; img-src data:; base-uri 'none'; form-action 'none'"
+    if script:
+        policy += f"; script-src '{_hash(code)}'; connect-src 'self'"
+    return HTMLResponse(page, headers={"content-security-policy": policy + "; frame-ancestors 'none'"})
+
+
+@lru_cache(maxsize=1)
+def _environment() -> Environment:
+    return Environment(
+        loader=PackageLoader("selfguide.serving"),
+        autoescape=True,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        undefined=StrictUndefined,
+    )
+
+
+@lru_cache
+def _resource(package: str, name: str) -> str:
+    content = resources.files(package).joinpath(*name.split("/")).read_text(encoding="utf-8")
+    return "\n" + content.replace("\r\n", "\n")
+
+
+def _hash(content: str) -> str:
+    return "sha256-" + base64.b64encode(hashlib.sha256(content.encode("utf-8")).digest()).decode("ascii")

@@ -1,0 +1,143 @@
+"""Run a server: bind, start the workers, answer until told to stop."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+import socket
+from collections.abc import Iterator
+
+import uvicorn
+
+from selfguide.errors import SelfguideError
+from selfguide.progress import Reporter
+from selfguide.serving.app import make_app
+from selfguide.serving.encoder_process import EncoderProcess
+from selfguide.serving.settings import LOOPBACK, ServeSettings
+from selfguide.serving.state import State, finish
+
+
+def serve(settings: ServeSettings, reporter: Reporter) -> None:
+    """Serve until SIGTERM or Ctrl-C; what was taken is finished first.
+
+    Args:
+        settings: What to serve, and how.
+        reporter: Says what happens.
+
+    Raises:
+        SelfguideError: The address cannot be used, or an encoder cannot be loaded.
+    """
+    options = settings.options
+    listening = bound(options.host, options.port)
+    try:
+        port = listening.getsockname()[1]
+        host = f"[{options.host}]" if ":" in options.host else options.host
+        state = State(settings)
+        asyncio.run(_run(state, listening, f"http://{host}:{port}", reporter))
+    finally:
+        listening.close()
+
+
+def bound(host: str, port: int) -> socket.socket:
+    """Return a socket that is bound to an address.
+
+    Args:
+        host: Name or number.
+        port: 0 for any that is free.
+
+    Returns:
+        The socket.
+
+    Raises:
+        SelfguideError: The address is not one of this machine, is taken, or is not allowed.
+    """
+    try:
+        family, kind, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        found = socket.socket(family, kind)
+    except OSError:
+        raise SelfguideError(f"The host {host} is not known: --host takes an address of this machine.") from None
+    try:
+        found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        found.bind(address)
+        found.listen(1024)  # at once, so that another server that is started now learns it
+    except OSError as error:
+        found.close()
+        reason = " ".join((error.strerror or str(error)).split())
+        way = {
+            "Address already in use": "another program listens there, choose another --port, or 0 for any that is free",
+            "Permission denied": "ports below 1024 need rights of the administrator, choose another --port",
+            "Cannot assign requested address": "it is not an address of this machine, choose another --host",
+        }.get(reason, "choose another --host or --port")
+        raise SelfguideError(f"Cannot listen on {host}, port {port} ({reason}): {way}.") from None
+    return found
+
+
+async def _run(state: State, listening: socket.socket, url: str, reporter: Reporter) -> None:
+    options = state.options
+    config = uvicorn.Config(
+        make_app(state), log_config=None, log_level="critical", access_log=False, lifespan="off", server_header=False,
+        timeout_graceful_shutdown=max(1, round(options.grace)),
+    )  # fmt: skip
+    server = _Server(config)
+    tasks = [asyncio.create_task(encoder.keep()) for encoder in state.encoders.values()]
+    watching = asyncio.create_task(_loaded(state, server, url, reporter))
+    try:
+        await server.serve(sockets=[listening])
+    finally:
+        for encoder in state.encoders.values():
+            encoder.stop()
+        for task in (*tasks, watching):
+            await finish(task)
+    for encoder in state.encoders.values():
+        if encoder.failure is not None:
+            raise encoder.failure
+    reporter.note("Stopped.")
+
+
+async def _loaded(state: State, server: _Server, url: str, reporter: Reporter) -> None:
+    names = ", ".join(state.encoders)
+    reporter.note(f"Loading {names} ...")
+    for encoder in state.encoders.values():
+        await encoder.loaded.wait()
+        if encoder.failure is not None:
+            server.should_exit = True
+            return
+    for encoder in state.encoders.values():
+        reporter.note(_described(encoder))
+    if state.options.host not in LOOPBACK and not state.settings.keys:
+        reporter.warn(
+            f"Everyone who can reach {state.options.host} can use this server: give keys with --api-key-file or "
+            "SELFGUIDE_API_KEY."
+        )
+    reporter.note(f"Serving {names} at {url} (a page to try it, /docs for programs). Ctrl-C stops.")
+
+
+def _described(encoder: EncoderProcess) -> str:
+    about = encoder.about
+    if about is None:
+        return f"{encoder.name}: ended, and is being started again"
+    longest = f"inputs of up to {about.max_length} tokens" if about.max_length else "inputs of any length"
+    return (
+        f"{encoder.name}: {about.width} dimensions, {longest}, batches of up to {about.max_batch_tokens} tokens, "
+        f"on {about.device}"
+    )
+
+
+class _Server(uvicorn.Server):
+    """uvicorn's server, which a signal ends without an error: the process then exits with 0."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, self._stop)
+        try:
+            yield
+        finally:
+            for number in (signal.SIGINT, signal.SIGTERM):
+                loop.remove_signal_handler(number)
+
+    def _stop(self) -> None:
+        self.force_exit: bool = bool(self.should_exit)  # asked a second time
+        self.should_exit: bool = True

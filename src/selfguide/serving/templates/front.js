@@ -1,0 +1,113 @@
+"use strict";
+const at = (id) => document.getElementById(id);
+for (const place of document.querySelectorAll(".origin")) place.textContent = location.origin;
+
+const headers = () => {
+  const found = {"Content-Type": "application/json"};
+  if (at("key") && at("key").value) found.Authorization = "Bearer " + at("key").value.trim();
+  return found;
+};
+
+// What the server answers, or an error whose message is the server's own sentence.
+const ask = async (path, body, signal) => {
+  let response;
+  try {
+    response = await fetch(path, {method: "POST", headers: headers(), body: JSON.stringify(body), signal});
+  } catch (error) {
+    if (error.name === "AbortError") throw error;
+    throw new Error("The server does not answer: is it still running?");
+  }
+  const answer = await response.json();
+  if (!response.ok) throw new Error(answer.error.message);
+  return answer;
+};
+
+const fail = (id, error) => {
+  at(id).hidden = !error;
+  at(id).textContent = error ? error.message : "";
+};
+
+at("pair").addEventListener("submit", async (event) => {
+  event.preventDefault();
+  const button = event.target.querySelector("button");
+  button.disabled = true;
+  fail("pair-failure", null);
+  try {
+    const body = {first: at("first").value, second: at("second").value};
+    if (at("model")) body.model = at("model").value;
+    const answer = await ask("similarity", body);
+    at("value").textContent = answer.cosine.toFixed(3).replace("-", "−");
+    at("bar").style.width = Math.max(0, 100 * answer.cosine) + "%";
+    at("percentile").textContent = answer.percentile === null ? "" :
+      `More similar than ${answer.percentile.toFixed(1)} % of unrelated pairs of the encoder's own text.`;
+    at("cosine").hidden = false;
+  } catch (error) {
+    at("cosine").hidden = true;
+    fail("pair-failure", error);
+  } finally {
+    button.disabled = false;
+  }
+});
+
+for (const id of ["first", "second"]) {
+  at(id).addEventListener("keydown", (event) => {
+    if (event.key === "Enter" && !event.shiftKey) { event.preventDefault(); at("pair").requestSubmit(); }
+  });
+}
+
+if (at("query")) {
+  let timer = 0;
+  let running = null;
+  const line = (hit) => {
+    const item = document.createElement("li");
+    const number = document.createElement("span");
+    number.className = "cosine";
+    number.textContent = hit.cosine === null ? "" : hit.cosine.toFixed(2).replace("-", "−");
+    const text = document.createElement("span");
+    text.textContent = hit.text;
+    const columns = Object.entries(hit.columns).filter(([, value]) => value !== null);
+    if (columns.length) {
+      const more = document.createElement("span");
+      more.className = "columns";
+      more.textContent = columns.map(([name, value]) => `${name}: ${value}`).join(" · ");
+      text.append(more);
+    }
+    item.append(number, text);
+    return item;
+  };
+  const search = async () => {
+    if (running) running.abort();
+    const query = at("query").value.trim();
+    fail("search-failure", null);
+    if (!query) { at("hits").replaceChildren(); at("search-note").textContent = ""; return; }
+    running = new AbortController();
+    try {
+      const answer = await ask("search", {query, limit: 10}, running.signal);
+      at("hits").replaceChildren(...answer.hits.map(line));
+      const milliseconds = Math.max(1, Math.round(1000 * answer.seconds));
+      at("search-note").textContent = answer.hits.length ? `${answer.hits.length} hits in ${milliseconds} ms` : "Nothing was found.";
+    } catch (error) {
+      if (error.name === "AbortError") return;
+      at("hits").replaceChildren();
+      at("search-note").textContent = "";
+      fail("search-failure", error);
+    }
+  };
+  at("query").addEventListener("input", () => { clearTimeout(timer); timer = setTimeout(search, 200); });
+}
+
+if (at("map") && at("key")) {
+  // A link carries no key, so the page fetches the map and opens what it got.
+  at("map").addEventListener("click", async (event) => {
+    event.preventDefault();
+    fail("map-failure", null);
+    try {
+      const response = await fetch("map", {headers: headers()});
+      if (!response.ok) throw new Error((await response.json()).error.message);
+      const place = URL.createObjectURL(await response.blob());
+      location.assign(place);
+    } catch (error) {
+      fail("map-failure", error);
+    }
+  });
+}
