@@ -1,6 +1,6 @@
 """The server that most people write first: FastAPI and one ``SentenceTransformer.encode`` a request.
 
-    python -m experiments.serving.plain_server FOLDER PORT
+    python -m experiments.serving.plain_server FOLDER --port 8001
 
 The endpoint is a plain ``def``, so FastAPI runs it in its pool of 40 threads; libraries and PyTorch keep their defaults. With
 ``--async`` it is an ``async def``, which runs one request after the other.
@@ -29,7 +29,7 @@ def main() -> None:
     """Serve until SIGTERM."""
     parser = command_parser(__doc__)
     parser.add_argument("folder")
-    parser.add_argument("port", type=int)
+    parser.add_argument("--port", type=int, default=8001)
     parser.add_argument("--async", dest="one_by_one", action="store_true")
     arguments = parser.parse_args()
     encoder = SentenceTransformer(arguments.folder, device="cpu")

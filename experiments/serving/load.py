@@ -1,0 +1,279 @@
+"""Throughput and latency of ``selfguide serve`` beside a plain FastAPI server, in turns of one run.
+
+    OMP_NUM_THREADS=2 python -m experiments.serving.load --encoders mini all-MiniLM-L6-v2=FOLDER
+
+Both servers run all the time on 127.0.0.1, each with its defaults and the same number of threads; the clients ask one, then the
+other, with 1, 8, 64 and 256 of them, in rounds. The clients are a third process, whose share of a core is recorded. The
+sentences are the embedded ones, one a request, and every answer is compared with its vector: that of ``encode`` for ``selfguide
+serve``, that of ``SentenceTransformer.encode`` for the plain server. Then ``--soak`` requests in four forms go to ``selfguide
+serve``, while the memory of its processes is watched.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import signal
+import socket
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from experiments.provenance import RESULTS, command_parser, folder_hash, provenance, write
+from selfguide.data.resources import demo_sentences, mini_folder
+
+OURS, PLAIN, PLAIN_ASYNC = "selfguide serve", "plain FastAPI", "plain FastAPI, async def"
+# The plain server's batches of one are compared with vectors that SentenceTransformer computes in batches of 32.
+TOLERANCE = {OURS: 1e-6, PLAIN: 1e-5, PLAIN_ASYNC: 1e-5}
+_SOAK_CLIENTS = 64
+
+
+def main() -> None:
+    """Measure, and write the results file."""
+    arguments = _arguments()
+    content: dict[str, Any] = {
+        **provenance(None),
+        "cpu_threads": int(os.environ.get("OMP_NUM_THREADS", os.cpu_count() or 1)),
+        "cores": os.cpu_count(),
+        "fastapi": version("fastapi"),
+        "uvicorn": version("uvicorn"),
+        "rounds": arguments.rounds,
+        "seconds_a_measurement": arguments.seconds,
+        "tolerance": TOLERANCE,
+        "encoders": [],
+    }
+    for place, (name, folder) in enumerate(arguments.encoders):
+        soak = arguments.soak if place == len(arguments.encoders) - 1 else 0
+        content["encoders"].append(measure(name, folder, soak, arguments))
+        write(arguments.out or RESULTS / "serving-load.json", content)
+
+
+def measure(name: str, folder: Path, soak: int, arguments: argparse.Namespace) -> dict[str, Any]:
+    """Measure the servers with one encoder.
+
+    Args:
+        name: Its name.
+        folder: Its folder.
+        soak: Number of requests of the long run; 0 for none.
+        arguments: The command's.
+
+    Returns:
+        Medians over the rounds by server and number of clients, and the ratios.
+    """
+    with tempfile.TemporaryDirectory() as scratch:
+        vectors = _vectors(folder, Path(scratch))
+        with (
+            _running(_ours(folder)) as ours,
+            _running(_plain(folder)) as plain,
+            _running(_plain(folder, True)) as other,
+        ):
+            servers = {OURS: ours, PLAIN: plain, PLAIN_ASYNC: other}
+            found = _rounds(servers, vectors, arguments)
+            row: dict[str, Any] = {
+                "name": name,
+                "weights": folder_hash(folder),
+                "servers": found,
+                "ratios": _ratios(found),
+            }
+            print(json.dumps(row["ratios"], indent=1), file=sys.stderr, flush=True)
+        if soak:
+            with _running(_ours(folder)) as (process, port):
+                row["soak"] = _soak(process, port, vectors[OURS], soak, arguments)
+    return row
+
+
+def _rounds(
+    servers: dict[str, tuple[subprocess.Popen[bytes], int]], vectors: dict[str, Path], arguments: argparse.Namespace
+) -> dict[str, list[dict[str, Any]]]:
+    found: dict[str, list[dict[str, Any]]] = {server: [] for server in servers}
+    for server, (_, port) in servers.items():  # a warm-up that is not counted
+        ask(port, vectors[server], "--clients", "16", "--seconds", "3")
+    for clients in arguments.clients:
+        runs: dict[str, list[dict[str, Any]]] = {server: [] for server in servers}
+        for _ in range(arguments.rounds):
+            for server, (_, port) in servers.items():
+                words = ["--clients", str(clients), "--seconds", str(arguments.seconds), "--tolerance"]
+                runs[server].append(ask(port, vectors[server], *words, str(TOLERANCE[server])))
+        for server, values in runs.items():
+            row = _median(values)
+            found[server].append(row)
+            shown = f"{row['requests_per_second']:.0f}/s, p50 {row['p50_ms']:.0f} ms, p99 {row['p99_ms']:.0f} ms"
+            print(f"{clients} clients, {server}: {shown}", file=sys.stderr, flush=True)
+    return found
+
+
+def _median(runs: list[dict[str, Any]]) -> dict[str, Any]:
+    together = {key: sum(run[key] for run in runs) for key in ("requests", "errors", "wrong")}
+    medians = {
+        key: round(statistics.median(run[key] for run in runs), 3)
+        for key in ("requests_per_second", "p50_ms", "p99_ms", "client_cpu_share_of_a_core")
+    }
+    rates = [run["requests_per_second"] for run in runs]
+    return {
+        "clients": runs[0]["clients"],
+        **medians,
+        "slowest_and_fastest_round": [round(min(rates), 3), round(max(rates), 3)],
+        "largest_difference": max(run["largest_difference"] for run in runs),
+        **together,
+    }
+
+
+def _ratios(found: dict[str, list[dict[str, Any]]]) -> dict[str, dict[str, dict[str, float]]]:
+    """Return throughput and p99 of ours to those of each plain server, by number of clients."""
+    ratios: dict[str, dict[str, dict[str, float]]] = {}
+    for server in (PLAIN, PLAIN_ASYNC):
+        ratios[server] = {
+            str(ours["clients"]): {
+                "throughput": round(ours["requests_per_second"] / plain["requests_per_second"], 3),
+                "p99": round(ours["p99_ms"] / plain["p99_ms"], 3),
+            }
+            for ours, plain in zip(found[OURS], found[server], strict=True)
+        }
+    return ratios
+
+
+def ask(port: int, vectors: Path, *words: str) -> dict[str, Any]:
+    """Run the clients in a process of their own, and return what they found."""
+    command = [sys.executable, "-m", "experiments.serving.client", str(port), str(vectors), *words]
+    done = subprocess.run(command, capture_output=True, check=True)
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
+
+
+def _soak(
+    process: subprocess.Popen[bytes], port: int, vectors: Path, requests: int, arguments: argparse.Namespace
+) -> dict[str, Any]:
+    """Send many requests of several forms, and watch the memory of the server's processes."""
+    words = [
+        "--clients",
+        str(_SOAK_CLIENTS),
+        "--seconds",
+        str(arguments.soak_seconds),
+        "--requests",
+        str(requests),
+        "--mixed",
+    ]
+    command = [sys.executable, "-m", "experiments.serving.client", str(port), str(vectors), *words]
+    began = time.monotonic()
+    memory: list[tuple[float, float]] = []
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as clients:
+        while clients.poll() is None:
+            memory.append((round(time.monotonic() - began, 1), round(_megabytes(process.pid), 1)))
+            time.sleep(2)
+        assert clients.stdout is not None
+        found: dict[str, Any] = json.loads(clients.stdout.read())
+    settled = [value for moment, value in memory if moment > 0.1 * memory[-1][0]]
+    found["memory_mb"] = {
+        "after_a_tenth": settled[0],
+        "at_the_end": settled[-1],
+        "largest": max(settled),
+        "growth": round(settled[-1] / settled[0] - 1, 4),
+    }
+    print(json.dumps(found), file=sys.stderr, flush=True)
+    return found
+
+
+def _megabytes(parent: int) -> float:
+    """Return the resident memory of a process and its children."""
+    total = 0.0
+    for place in Path("/proc").glob("[0-9]*/status"):
+        try:
+            fields = dict(line.split(":", 1) for line in place.read_text().splitlines() if ":" in line)
+        except OSError:  # it has ended
+            continue
+        if str(parent) in (place.parent.name, fields.get("PPid", "").strip()) and "VmRSS" in fields:
+            total += int(fields["VmRSS"].split()[0]) / 1024
+    return total
+
+
+def _vectors(folder: Path, scratch: Path) -> dict[str, Path]:
+    """Write what the servers must answer; computed in a process that is gone when they run."""
+    code = (
+        "import sys, numpy as np\n"
+        "from sentence_transformers import SentenceTransformer\n"
+        "import selfguide\n"
+        "from selfguide.data.resources import demo_sentences\n"
+        "folder, ours, plain = sys.argv[1:]\n"
+        "sentences = demo_sentences()\n"
+        "for place, vectors in (\n"
+        "    (ours, selfguide.encode(folder, sentences, device='cpu', show_progress=False)),\n"
+        "    (plain, SentenceTransformer(folder, device='cpu').encode(sentences, show_progress_bar=False)),\n"
+        "):\n"
+        "    np.savez(place, sentences=np.array(sentences), vectors=vectors)\n"
+    )
+    ours, plain = scratch / "ours.npz", scratch / "plain.npz"
+    subprocess.run([sys.executable, "-c", code, str(folder), str(ours), str(plain)], check=True)
+    with np.load(ours) as found:
+        assert len(found["vectors"]) == len(demo_sentences())
+    return {OURS: ours, PLAIN: plain, PLAIN_ASYNC: plain}
+
+
+def _ours(folder: Path) -> list[str]:
+    return ["-m", "selfguide", "serve", f"encoder={folder}", "--port"]
+
+
+def _plain(folder: Path, one_by_one: bool = False) -> list[str]:
+    return ["-m", "experiments.serving.plain_server", str(folder), *(["--async"] if one_by_one else []), "--port"]
+
+
+@contextmanager
+def _running(words: list[str]) -> Iterator[tuple[subprocess.Popen[bytes], int]]:
+    """Run a server on a free port while the block runs."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = int(free.getsockname()[1])
+    process = subprocess.Popen([sys.executable, *words, str(port)], stderr=subprocess.DEVNULL)
+    try:
+        deadline = time.monotonic() + 120
+        while not _ready(port):
+            if process.poll() is not None or time.monotonic() > deadline:
+                raise SystemExit(f"The server did not start: python {' '.join(words)}")
+            time.sleep(0.2)
+        yield process, port
+    finally:
+        process.send_signal(signal.SIGTERM)
+        try:
+            process.wait(30)
+        except subprocess.TimeoutExpired:
+            process.kill()
+
+
+def _ready(port: int) -> bool:
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/ready", timeout=5) as answer:
+            return bool(answer.status == 200)
+    except (OSError, urllib.error.URLError):
+        return False
+
+
+def _arguments() -> argparse.Namespace:
+    parser = command_parser(__doc__)
+    parser.add_argument("--encoders", nargs="+", default=["mini"], type=_named, help="mini, or NAME=FOLDER")
+    parser.add_argument("--clients", nargs="+", type=int, default=[1, 8, 64, 256])
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--seconds", type=float, default=6.0, help="length of a measurement")
+    parser.add_argument("--soak", type=int, default=0, help="requests of the long run, with the last encoder")
+    parser.add_argument("--soak-seconds", type=float, default=900.0, help="its maximal length")
+    parser.add_argument("--out", type=Path, default=None)
+    return parser.parse_args()
+
+
+def _named(word: str) -> tuple[str, Path]:
+    name, equals, folder = word.partition("=")
+    return (name, Path(folder)) if equals else (name, mini_folder())
+
+
+if __name__ == "__main__":
+    main()
