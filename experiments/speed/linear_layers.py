@@ -2,8 +2,8 @@
 
     python -m experiments.speed.linear_layers
 
-Layers have the sizes of ``mini``; they and the encoder run in turns, the medians of the rounds are reported. ``encode`` runs on 512
-embedded sentences in one thread. Makes sense where :func:`selfguide.engine.onednn.preferred` says yes: on AMD's processors.
+Layers have the sizes of ``mini``; they and the encoder run in turns, the medians of the rounds are reported. ``encode`` runs on
+512 embedded sentences in one thread. For machines on which :func:`selfguide.engine.onednn.preferred` says yes: AMD's processors.
 """
 
 from __future__ import annotations

@@ -175,7 +175,7 @@ def test_limits_of_bodies_types_and_paths(server: Served) -> None:
 
 
 def test_keys_and_host_names(server: Served) -> None:
-    for given_ in ("", "Bearer ", "Bearer wrong", f"Basic {KEY}", f"Bearer {KEY}x", "Bearer ключ"):
+    for given_ in ("", "Bearer", "Bearer wrong", f"Basic {KEY}", f"Bearer {KEY}x", "Bearer ключ"):
         answer = server.client.post(
             "/v1/embeddings", json={"input": "a"}, headers={"Authorization": given_.encode("utf-8")}
         )
@@ -236,7 +236,7 @@ def _fuzzed(server: Served, examples: int) -> None:
 
 
 def test_fuzzed_bodies_get_sentences(server: Served) -> None:
-    _fuzzed(server, 250)
+    _fuzzed(server, 100)
 
 
 @pytest.mark.slow
@@ -276,25 +276,6 @@ def test_a_full_queue_answers_429_and_clients_that_hang_up_free_their_places(ser
     callers[3].close()
     assert server.post(input="a").status_code == 200
     assert server.metric('selfguide_requests_total{path="/v1/embeddings",status="499"}') == 3
-
-
-def test_a_request_of_many_sentences_does_not_keep_a_single_one_waiting(server: Served) -> None:
-    order: list[str] = []
-
-    def ask(name: str, given_: Any) -> None:
-        assert server.post(input=given_).status_code == 200
-        order.append(name)
-
-    with frozen(server):
-        many = threading.Thread(target=ask, args=("many", TEXTS[:40]))
-        many.start()
-        until(lambda: server.metric("selfguide_inputs_under_way") == 40)
-        one = threading.Thread(target=ask, args=("one", TEXTS[50]))
-        one.start()
-        until(lambda: server.metric("selfguide_inputs_under_way") == 41)
-    many.join()
-    one.join()
-    assert order == ["one", "many"]
 
 
 def test_a_taken_port_is_a_sentence(server: Served) -> None:

@@ -49,6 +49,8 @@ at("pair").addEventListener("submit", async (event) => {
   }
 });
 
+if (!at("key")) at("pair").requestSubmit();  // the example, so that the page shows what it is for
+
 for (const id of ["first", "second"]) {
   at(id).addEventListener("keydown", (event) => {
     if (event.key === "Enter" && !event.shiftKey) { event.preventDefault(); at("pair").requestSubmit(); }
