@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from selfguide.losses import SelfGuidedLoss
     from selfguide.models.encoders import load, load_encoder
     from selfguide.runs.calibrate import calibrate
-    from selfguide.runs.run import train
+    from selfguide.runs.run import adapt, train
     from selfguide.runs.similarity import similarity_percentile
     from selfguide.studies.run import study
 
@@ -30,6 +30,7 @@ __version__ = "0.1.0"
 __all__ = [
     "SelfGuidedLoss",
     "SelfguideError",
+    "adapt",
     "calibrate",
     "compare",
     "encode",
@@ -45,6 +46,7 @@ __all__ = [
 _WHERE = {
     "SelfGuidedLoss": "selfguide.losses",
     "SelfguideError": "selfguide.errors",
+    "adapt": "selfguide.runs.run",
     "calibrate": "selfguide.runs.calibrate",
     "compare": "selfguide.comparison.compare",
     "encode": "selfguide.engine.encode",

@@ -35,14 +35,18 @@ class Rule(Protocol):
 
 @dataclass(frozen=True)
 class Above:
-    """A finite number greater than a bound."""
+    """A finite number greater than a bound; ``or_else``: one more value."""
 
     bound: float
+    or_else: float | None = None
+    or_else_means: str = ""
 
     def problem(self, name: str, value: Any) -> str | None:
         """See :class:`Rule`."""
-        good = math.isfinite(value) and value > self.bound
-        return None if good else f"{name} must be above {self.bound:g}, got {value}."
+        if (math.isfinite(value) and value > self.bound) or (self.or_else is not None and value == self.or_else):
+            return None
+        more = f", or {self.or_else:g} ({self.or_else_means})" if self.or_else is not None else ""
+        return f"{name} must be above {self.bound:g}{more}, got {value}."
 
 
 @dataclass(frozen=True)

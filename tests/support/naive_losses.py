@@ -42,6 +42,18 @@ def naive_momentum_contrast(queries: Tensor, keys: Tensor, queue: Tensor, temper
     return total / len(queries)
 
 
+def naive_relational_divergence(first: Tensor, second: Tensor, guide: Tensor, temperature: float) -> Tensor:
+    """Σ_j p_ij log(p_ij / q_ij) over j ≠ i, averaged over i; p from the guide's cosines, q from those of both versions."""
+    total = first.new_zeros(())
+    for i in range(len(first)):
+        others = [j for j in range(len(first)) if j != i]
+        p = torch.stack([torch.exp(_cosine(guide[i], guide[j]) / temperature) for j in others])
+        q = torch.stack([torch.exp(_cosine(first[i], second[j]) / temperature) for j in others])
+        p, q = p / p.sum(), q / q.sum()
+        total = total + (p * torch.log(p / q)).sum()
+    return total / len(first)
+
+
 def naive_info_max(tokens: list[Tensor], sentences: Tensor) -> Tensor:
     """IS-BERT's loss; ``tokens``: the local features of each sentence."""
     together, apart = [], []

@@ -11,6 +11,7 @@ from typing import Annotated, Any, NoReturn
 import typer
 
 from selfguide import __version__
+from selfguide.cli.adapt import adapt
 from selfguide.cli.cache import cache
 from selfguide.cli.calibrate import calibrate
 from selfguide.cli.compare import compare
@@ -40,6 +41,8 @@ app = typer.Typer(
 
     selfguide train notes.txt                          tune the embedded encoder on your sentences
 
+    selfguide adapt notes.txt --encoder all-MiniLM-L6-v2   make a good encoder better on your sentences
+
     selfguide train notes.txt --encoder bert-base-uncased --dev pairs.tsv --output notes-encoder
 
     selfguide encode notes.txt --encoder notes-encoder --output notes.npy
@@ -53,6 +56,7 @@ app = typer.Typer(
 _TRAIN_CONTEXT = {"allow_extra_args": True, "ignore_unknown_options": True}
 
 app.command(context_settings=_TRAIN_CONTEXT)(train)
+app.command(context_settings=_TRAIN_CONTEXT)(adapt)
 app.command()(calibrate)
 app.command()(encode)
 app.command()(export)

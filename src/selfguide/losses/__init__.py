@@ -8,6 +8,7 @@ single column of sentences. What a loss trains besides the model (a projection h
 | :class:`SelfGuidedLoss` | sentence | SG and SG-OPT (ACL 2021) |
 | :class:`SelfGuidedTranslationLoss` | sentence, translation | SG-OPT with back-translation |
 | :class:`DropoutContrastLoss` | sentence | SimCSE (EMNLP 2021) |
+| :class:`GuidedContrastLoss` | sentence | adaptation of sentence encoders (this package) |
 | :class:`ConSERTLoss` | sentence | ConSERT (ACL 2021) |
 | :class:`MirrorLoss` | sentence | Mirror-BERT (EMNLP 2021) |
 | :class:`ClearLoss` | sentence | CLEAR (2020) |
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from selfguide.losses.contrastive_tension import ContrastiveTensionInBatchLoss, ContrastiveTensionLoss
     from selfguide.losses.denoising import DenoisingLoss
     from selfguide.losses.dropout_contrast import DropoutContrastLoss
+    from selfguide.losses.guided_contrast import GuidedContrastLoss
     from selfguide.losses.info_max import InfoMaxLoss
     from selfguide.losses.joint import JointLoss
     from selfguide.losses.mirror import MirrorLoss
@@ -50,6 +52,7 @@ __all__ = [
     "ContrastiveTensionLoss",
     "DenoisingLoss",
     "DropoutContrastLoss",
+    "GuidedContrastLoss",
     "InfoMaxLoss",
     "JointLoss",
     "MirrorLoss",
@@ -66,6 +69,7 @@ _MODULES = {
     "ContrastiveTensionLoss": "contrastive_tension",
     "DenoisingLoss": "denoising",
     "DropoutContrastLoss": "dropout_contrast",
+    "GuidedContrastLoss": "guided_contrast",
     "InfoMaxLoss": "info_max",
     "JointLoss": "joint",
     "MirrorLoss": "mirror",

@@ -14,8 +14,9 @@ The objectives of self-guidance take the student's embeddings c (batch, dim) and
 * :func:`sg_opt`  (L_opt3) all views of the sentence are positives, one at a time, and all views of the others negatives:
                   −log φ(c_i, h_ik) / (φ(c_i, h_ik) + Σ_{m≠i} Σ_n φ(c_i, h_mn)), averaged over i and k.
 
-Others have formulas of their own: :func:`contrastive_tension` and :func:`contrastive_tension_in_batch` (Contrastive Tension),
-:func:`info_max` (IS-BERT), :func:`pair_features` (natural language inference), :func:`stay_close` (self-guidance).
+Others have formulas of their own: :func:`relational_divergence` (adaptation), :func:`contrastive_tension` and
+:func:`contrastive_tension_in_batch` (Contrastive Tension), :func:`info_max` (IS-BERT), :func:`pair_features` (natural language
+inference), :func:`stay_close` (self-guidance).
 
 Contrasts over a batch take ``own``, for a batch that several processes share: every process has all vectors, but only the rows
 in ``own`` are its anchors. It gets their terms divided by the number of all anchors, so that the results of the processes add up
@@ -349,6 +350,44 @@ def stay_close(student: Sequence[Tensor], guide: Sequence[Tensor]) -> Tensor:
     if not student:
         return torch.zeros(())
     return _SquaredDistance.apply(len(student), *student, *(parameter.detach() for parameter in guide))
+
+
+def relational_divergence(
+    first: Tensor, second: Tensor, guide: Tensor, temperature: float, own: slice | None = None
+) -> Tensor:
+    """Compute how far the similarities of a batch are from those of a guide.
+
+    With p_ij ∝ exp(cos(g_i, g_j) / τ) and q_ij ∝ exp(cos(a_i, b_j) / τ), both over j ≠ i, it is Σ_j p_ij log(p_ij / q_ij),
+    averaged over i.
+
+    Args:
+        first: Vectors a (batch, dim).
+        second: Vectors b (batch, dim), other versions of the same sentences.
+        guide: The guide's vectors g (batch, guide's dim), which get no gradient.
+        temperature: τ.
+        own: Rows of this process; ``None`` for all.
+
+    Returns:
+        The divergence, a scalar; 0 for fewer than three sentences, where there is nothing to compare.
+
+    Raises:
+        ValueError: The shapes differ, or the temperature is not above 0.
+    """
+    _check(first, second, temperature, view_dims=2)
+    count = len(first)
+    if len(guide) != count:
+        raise ValueError(f"The guide has {len(guide)} vectors for {count} sentences.")
+    if count < 3:
+        return first.sum() * 0.0
+    itself = torch.eye(count, dtype=torch.bool, device=first.device)
+    others = ~_rows(itself, own)
+
+    def log_shares(one: Tensor, other: Tensor) -> Tensor:
+        return _cosines(_rows(one, own), other)[others].view(-1, count - 1).div(temperature).log_softmax(dim=-1)
+
+    with torch.no_grad():
+        target = log_shares(guide, guide)
+    return F.kl_div(log_shares(first, second), target, log_target=True, reduction="sum") / count
 
 
 def _rows(vectors: Tensor, own: slice | None) -> Tensor:

@@ -15,6 +15,7 @@ from dataclasses import asdict, dataclass, fields, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from selfguide.errors import UsageError
+from selfguide.models.starting_points import RAW, SENTENCE_ENCODER, StartingPoint
 from selfguide.options import CheckedOptions
 from selfguide.training.settings import TrainingSettings
 from selfguide.training.trainer import FitContext, Optimiser, Scheduler, TrainingOutcome, fine_tune
@@ -69,6 +70,11 @@ class Method(ABC):
     """What encoding one sentence costs."""
     refits: ClassVar[bool] = False
     """Whether it is a :class:`CalibratedMethod`."""
+    made_for: ClassVar[str] = "any"
+    """Kind of encoder that its defaults are made for: ``any``, or one of :mod:`selfguide.models.starting_points`. A method for
+    raw language models is warned about on a sentence encoder."""
+    is_default: ClassVar[bool] = False
+    """Whether a run that names no method takes it, for encoders of the kind that it is made for."""
     preset: ClassVar[Mapping[str, Any]] = {}
     """Options that make the method what its name says; users cannot change them."""
 
@@ -107,6 +113,23 @@ class Method(ABC):
         Raises:
             SelfguideError: The method cannot run here with these options.
         """
+
+    def check_start(self, start: StartingPoint, name: str, reporter: Reporter) -> None:
+        """Refuse or warn about an encoder, before any text is read.
+
+        Args:
+            start: What the encoder is.
+            name: What to call it.
+            reporter: Gets a warning where the method's defaults are made for raw models and the encoder is a sentence encoder.
+
+        Raises:
+            SelfguideError: The method cannot start from such an encoder.
+        """
+        if self.made_for == RAW and start.kind == SENTENCE_ENCODER:
+            reporter.warn(
+                f"{start.describe(name)[:-1]}. The defaults of {self.name} are made for raw language models and may make it "
+                "worse; leave --method out to adapt it instead."
+            )
 
     @abstractmethod
     def fit(self, encoder: SentenceTransformer, context: FitContext) -> TrainingOutcome:

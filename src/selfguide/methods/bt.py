@@ -55,6 +55,7 @@ class BackTranslation(TuningMethod):
     name = "bt"
     summary = "a sentence and its back-translation, from a file, two models or Apertium (NT-Xent, or CERT's queue)"
     reference = "Fang and Xie, 2020; Kim, Yoo and Lee, ACL 2021"
+    made_for = "raw language model"
     Options = BackTranslationOptions
     options: BackTranslationOptions
     defaults = TrainingSettings(batch_size=32, learning_rate=4e-5, weight_decay=1e-5)

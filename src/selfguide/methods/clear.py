@@ -69,6 +69,7 @@ class Clear(TuningMethod):
     name = "clear"
     summary = "two rewritten copies (deletion, reordering, substitution) beside masked-language modelling (NT-Xent)"
     reference = "Wu et al., 2020"
+    made_for = "raw language model"
     Options = ClearOptions
     options: ClearOptions
     defaults = TrainingSettings(batch_size=64, learning_rate=3e-5)

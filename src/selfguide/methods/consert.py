@@ -27,6 +27,7 @@ class Consert(TuningMethod):
     name = "consert"
     summary = "two copies changed at the embedding layer: tokens shuffled, dimensions cut (NT-Xent)"
     reference = "Yan et al., ACL 2021"
+    made_for = "raw language model"
     Options = ConSERTOptions
     options: ConSERTOptions
     defaults = TrainingSettings(batch_size=96, learning_rate=5e-7, epochs=10.0)

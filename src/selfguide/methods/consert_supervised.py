@@ -112,6 +112,7 @@ class ConsertJoint(TuningMethod):
     summary = "classification of labelled pairs, and consert's contrast on the same pairs"
     reference = "Yan et al., ACL 2021"
     needs_labels = True
+    made_for = "raw language model"
     Options = JointOptions
     options: JointOptions
     defaults = TrainingSettings(batch_size=96, learning_rate=2e-5, epochs=1.0)
@@ -145,6 +146,7 @@ class ConsertSupUnsup(TuningMethod):
     summary = "classification of labelled pairs, then consert on the text"
     reference = "Yan et al., ACL 2021"
     needs_labels = True
+    made_for = "raw language model"
     Options = SupUnsupOptions
     options: SupUnsupOptions
     defaults = TrainingSettings(batch_size=96, learning_rate=5e-7, epochs=10.0)

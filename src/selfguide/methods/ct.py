@@ -71,6 +71,7 @@ class ContrastiveTension(TuningMethod):
     name = "ct"
     summary = "two encoders from one start agree about the same sentence, and about no other (Contrastive Tension)"
     reference = "Carlsson et al., ICLR 2021"
+    made_for = "raw language model"
     Options = TensionOptions
     options: TensionOptions
     defaults = TrainingSettings(batch_size=16, learning_rate=1e-5, gradient_clip=0.0, warmup=0.0)
@@ -104,6 +105,7 @@ class ContrastiveTensionInBatch(TuningMethod):
     name = "ct-in-batch"
     summary = "as ct, with the whole batch as negatives and a learnt scale"
     reference = "Carlsson et al., ICLR 2021; sentence-transformers"
+    made_for = "raw language model"
     Options = InBatchOptions
     options: InBatchOptions
     defaults = TrainingSettings(batch_size=128, learning_rate=5e-5, weight_decay=0.01)

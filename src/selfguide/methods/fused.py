@@ -152,6 +152,7 @@ class Fused(CalibratedMethod):
     seeded = True
     trains = True
     cost = "one forward pass and a small matrix product"
+    made_for = "raw language model"
     Options = FusedOptions
     options: FusedOptions
     defaults = TrainingSettings(batch_size=64, learning_rate=3e-5)

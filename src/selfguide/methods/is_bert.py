@@ -48,6 +48,7 @@ class IsBert(TuningMethod):
     summary = "mutual information between a sentence's vector and its phrases, through convolutions (IS-BERT)"
     reference = "Zhang et al., EMNLP 2020"
     cost = "one forward pass and three small convolutions"
+    made_for = "raw language model"
     Options = IsBertOptions
     options: IsBertOptions
     defaults = TrainingSettings(batch_size=32, learning_rate=1e-5, weight_decay=0.01)

@@ -47,6 +47,7 @@ class Mirror(TuningMethod):
     name = "mirror"
     summary = "a copy with a few characters masked, and dropout (Mirror-BERT; NT-Xent)"
     reference = "Liu et al., EMNLP 2021"
+    made_for = "raw language model"
     Options = MirrorOptions
     options: MirrorOptions
     defaults = TrainingSettings(batch_size=200, learning_rate=2e-5, weight_decay=0.01)

@@ -30,8 +30,6 @@ from selfguide.errors import UsageError
 if TYPE_CHECKING:
     from selfguide.methods.base import Method
 
-DEFAULT = "sg-opt"
-"""The method of a run that names none."""
 GROUP = "selfguide.methods"
 """Entry-point group through which installed packages add methods."""
 _PATH = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_<][\w.<>]*")
@@ -54,6 +52,10 @@ class MethodInfo:
     preset: Mapping[str, Any] = field(default_factory=dict)
     implementation: str = ""
     """``module:Class``."""
+    made_for: str = "any"
+    """Kind of encoder that its defaults are made for (:mod:`selfguide.models.starting_points`)."""
+    is_default: bool = False
+    """Whether a run that names no method takes it, for encoders of that kind."""
     refits: bool = False
     """Whether ``selfguide calibrate`` can fit its map again."""
     problem: str = ""
@@ -140,6 +142,19 @@ def info(reference: str) -> MethodInfo:
         if candidate.name == reference:
             return candidate
     return _info(method_class(reference), reference)
+
+
+def default_method(kind: str) -> str:
+    """Return the name of the method that a run takes if it names none.
+
+    Args:
+        kind: What the run starts from; see :mod:`selfguide.models.starting_points`.
+
+    Returns:
+        The default for this kind, or for sentence encoders where the kind has none: its refusal says why.
+    """
+    defaults = {candidate.made_for: candidate.name for candidate in builtin_methods() if candidate.is_default}
+    return defaults.get(kind) or defaults["sentence encoder"]
 
 
 def describe(reference: str) -> MethodInfo:

@@ -44,6 +44,7 @@ class SbertNli(TuningMethod):
     summary = "classification of labelled pairs: entailment, neutral or contradiction (SBERT)"
     reference = "Reimers and Gurevych, EMNLP 2019"
     needs_labels = True
+    made_for = "raw language model"
     Options = SbertNliOptions
     options: SbertNliOptions
     defaults = TrainingSettings(batch_size=16, learning_rate=2e-5, warmup=0.1, epochs=1.0)

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 class SelfGuided(TuningMethod):
     """``--method sg-opt``, ``sg``, ``opt1`` and ``opt2``."""
 
+    made_for = "raw language model"
     Options = SelfGuidedOptions
     options: SelfGuidedOptions
     citation = CITATION
@@ -48,6 +49,7 @@ class SgOpt(SelfGuided):
     summary = "self-guidance with the optimised objective: every layer's view is a positive (L_opt3)"
     reference = "Kim, Yoo and Lee, ACL 2021"
     preset = {"objective": "sg-opt"}
+    is_default = True
 
 
 class Sg(SelfGuided):

@@ -49,6 +49,7 @@ class SelfGuidedTranslation(TuningMethod):
     summary = "sg-opt with the sentence's back-translation as a further positive"
     reference = "Kim, Yoo and Lee, ACL 2021"
     preset = {"objective": "sg-opt"}
+    made_for = "raw language model"
     Options = SelfGuidedTranslationOptions
     options: SelfGuidedTranslationOptions
     citation = CITATION

@@ -51,6 +51,7 @@ class SimCSE(TuningMethod):
     name = "simcse"
     summary = "the same sentence twice through dropout (contrast over the batch)"
     reference = "Gao, Yao and Chen, EMNLP 2021"
+    made_for = "raw language model"
     Options = SimCSEOptions
     options: SimCSEOptions
     defaults = TrainingSettings(batch_size=64, learning_rate=3e-5)

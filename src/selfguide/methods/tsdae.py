@@ -40,6 +40,7 @@ class Tsdae(TuningMethod):
     name = "tsdae"
     summary = "a decoder writes the sentence again from the vector of a damaged copy"
     reference = "Wang, Reimers and Gurevych, Findings of EMNLP 2021"
+    made_for = "raw language model"
     Options = TsdaeOptions
     options: TsdaeOptions
     defaults = TrainingSettings(batch_size=8, learning_rate=3e-5, warmup=0.0)

@@ -160,7 +160,13 @@ def with_pooling(encoder: SentenceTransformer, pooling: str, layer: int | None =
         transformer.model.config.output_hidden_states = True
         modules.append(_layer_mean(width, count, chosen))
     modules.append(Pooling(width, pooling_mode="mean" if pooling in TWO_LAYERS else pooling))
-    rebuilt = SentenceTransformer(modules=modules, device=str(encoder.device))
+    rebuilt = SentenceTransformer(
+        modules=modules,
+        device=str(encoder.device),
+        prompts=dict(encoder.prompts),
+        default_prompt_name=encoder.default_prompt_name,
+        similarity_fn_name=encoder.similarity_fn_name,
+    )
     rebuilt.max_seq_length = encoder.max_seq_length
     return rebuilt
 

@@ -66,7 +66,11 @@ def sample(text: Text, n: int = MEASURED, seed: int = 1) -> list[str]:
 
 
 def collect_before(
-    encoder: SentenceTransformer, sentences: Sequence[str], reporter: Reporter, batch_size: int = 64
+    encoder: SentenceTransformer,
+    sentences: Sequence[str],
+    reporter: Reporter,
+    batch_size: int = 64,
+    as_given: bool = False,
 ) -> Before | None:
     """Measure an encoder before it is trained.
 
@@ -75,13 +79,14 @@ def collect_before(
         sentences: What to embed.
         reporter: Gets a warning where it cannot be measured.
         batch_size: Sentences in a forward pass.
+        as_given: Whether the encoder has a sentence embedding of its own; otherwise the mean of its tokens is measured.
 
     Returns:
         The measurements; None where it cannot be measured.
     """
     try:
         try:
-            start, description = with_pooling(encoder, "mean"), _UNTUNED
+            start, description = (encoder, _AS_GIVEN) if as_given else (with_pooling(encoder, "mean"), _UNTUNED)
         except SelfguideError:  # static embeddings have no Transformer to pool
             start, description = encoder, _AS_GIVEN
         return Before(list(sentences), _side(start, description, list(sentences), batch_size))

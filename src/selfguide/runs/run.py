@@ -20,6 +20,7 @@ from selfguide.files import file_digest
 from selfguide.methods import registry
 from selfguide.models.encoders import load_encoder, quiet_libraries, with_pooling
 from selfguide.models.folders import is_stock
+from selfguide.models.starting_points import RAW, SENTENCE_ENCODER, own_settings, starting_point
 from selfguide.progress import Reporter, is_main_process
 from selfguide.report.evidence import RunEvidence
 from selfguide.report.folders import write_report_or_warn
@@ -49,7 +50,7 @@ GIVEN_ENCODER = "(an encoder given in Python)"
 def train(
     encoder: str | Path | SentenceTransformer,
     text: str | Path | Iterable[str] | Iterable[Path] | Sentences,
-    method: str | type[Method] | Method | Callable[[Any], nn.Module] = registry.DEFAULT,
+    method: str | type[Method] | Method | Callable[[Any], nn.Module] | None = None,
     *,
     output: str | Path | None = None,
     dev: str | Path | None = None,
@@ -67,7 +68,8 @@ def train(
         text: A file, glob or ``hf:`` name; a list of paths; a list of sentences; or :class:`~selfguide.data.Sentences`.
         method: A name that ``selfguide methods`` lists, ``"package.module:Class"``, a :class:`~selfguide.methods.Method` class
             or instance, or a function that makes a sentence-transformers loss from a model; such a loss is trained on every
-            sentence paired with itself.
+            sentence paired with itself. ``None`` chooses by the encoder: a sentence encoder is adapted (:func:`adapt`), a raw
+            language model is tuned with SG-OPT.
         output: Folder for the encoder; ``None`` writes nothing.
         dev: File of graded pairs (score, sentence, sentence; tab-separated) that chooses the best checkpoint.
         overwrite: Replace what an earlier run left at ``output``.
@@ -90,7 +92,7 @@ def train(
         encoder = selfguide.train("mini", "notes.txt", output="notes-encoder", seed=3)
         encoder.encode(["How do I reset my password?"])
     """
-    reference, given_options = registry.reference_of(method)
+    reference, given_options = registry.reference_of(method or "")
     setting_names = {item.name for item in fields(TrainingSettings)}
     sentences = open_text(text, text_options or TextOptions())
     config = RunConfig(
@@ -106,6 +108,63 @@ def train(
     reporter = Reporter(quiet=quiet, main_process=is_main_process())
     tuned, _ = run(config, output, reporter, sentences, given, overwrite=overwrite, resume=resume, report=report)
     return tuned
+
+
+def adapt(
+    encoder: str | Path | SentenceTransformer,
+    text: str | Path | Iterable[str] | Iterable[Path] | Sentences,
+    *,
+    output: str | Path | None = None,
+    dev: str | Path | None = None,
+    overwrite: bool = False,
+    resume: bool = False,
+    quiet: bool = False,
+    report: bool | None = None,
+    text_options: TextOptions | None = None,
+    **options: Any,
+) -> SentenceTransformer:
+    """Adapt a sentence encoder to unlabelled text, and give it back unchanged where the text gives no reason to change it.
+
+    The result has the modules, pooling, prompts, length and size of the encoder that it comes from. Between the encoder as it
+    was, the trained one and weight averages of the two, the run chooses by the text alone, or by dev pairs.
+
+    Args:
+        encoder: A folder, a hub name, or a loaded ``SentenceTransformer``, of which a copy is tuned.
+        text: As for :func:`train`; at least 20 different sentences.
+        output: Folder for the encoder; ``None`` writes nothing.
+        dev: File of graded pairs (score, sentence, sentence; tab-separated) that decide instead.
+        overwrite: Replace what an earlier run left at ``output``.
+        resume: Continue an interrupted run at ``output``.
+        quiet: Show no notes and no progress bar.
+        report: As for :func:`train`.
+        text_options: How the text is read and cleaned.
+        **options: Training settings and options of the method, as for :func:`train`; ``selfguide methods adapt`` lists them.
+
+    Returns:
+        The sentence encoder, in evaluation mode.
+
+    Raises:
+        SelfguideError: The encoder is a raw language model or static embeddings, the text is too small, or an option or the
+            output folder cannot be used; the message says why.
+
+    Example::
+
+        encoder = selfguide.adapt("sentence-transformers/all-MiniLM-L6-v2", "notes.txt", output="notes-minilm")
+        encoder.encode(["How do I reset my password?"])
+    """
+    return train(
+        encoder,
+        text,
+        registry.default_method(SENTENCE_ENCODER),
+        output=output,
+        dev=dev,
+        overwrite=overwrite,
+        resume=resume,
+        quiet=quiet,
+        report=report,
+        text_options=text_options,
+        **options,
+    )
 
 
 def run(
@@ -134,7 +193,9 @@ def run(
     Returns:
         The encoder, and the record that ``run.json`` keeps.
     """
-    config, method = resolve(config)
+    start = starting_point(encoder if encoder is not None else config.encoder)
+    by_default = not config.method
+    config, method = resolve(config, start)
     with work_folder(config, output, overwrite, resume, report) as claimed, quiet_libraries():
         work = claimed.path
         if claimed.complete and claimed.final is not None:
@@ -144,6 +205,10 @@ def run(
         record = RunRecord(config)
         settings = TrainingSettings(**config.training)
         method.check()
+        name = "the encoder" if config.encoder == GIVEN_ENCODER else config.encoder
+        if by_default and start.kind != RAW:
+            reporter.note(f"{start.describe(name)} The method is {method.name}, the default for such encoders.")
+        method.check_start(start, name, reporter)
         dev_pairs = _dev_pairs(config.dev) if config.dev else None
         if not (work / "text.json").is_file() and sentences is None:
             sentences = _open_named_text(config)
@@ -153,16 +218,19 @@ def run(
         if output is not None and is_main_process():
             dev_digest = file_digest(Path(config.dev)) if config.dev else None
             claimed.check_inputs(**{"start encoder": model_digest(student), "dev file": dev_digest})
+        record.start = {"kind": start.kind, "reason": start.reason, "own": own_settings(student)}
         text, record.text = prepare_text(work, sentences, settings, reporter)
         record.seconds["text"] = time.monotonic() - started
         check_text(text, student, settings, reporter, method.few_steps)
         # The encoder is tuned in place, so the report's "before" has to be measured now.
         kept = output is not None and is_main_process()
         drawn = sample(text, SAMPLED, settings.seed) if kept else []
-        before = collect_before(student, drawn[:MEASURED], reporter) if kept and claimed.report else None
+        as_given = start.kind != RAW
+        measured = kept and claimed.report
+        before = collect_before(student, drawn[:MEASURED], reporter, as_given=as_given) if measured else None
         evaluator = _evaluator(dev_pairs, settings) if dev_pairs else None
         if evaluator is not None:
-            record.scores |= _scores_before(student, evaluator)
+            record.scores |= _scores_before(student, evaluator, as_given)
         context = FitContext(text, settings, work, reporter, evaluator, resume=resume)
         outcome = method.fit(student, context)
         if evaluator is not None and outcome.best_score is None:  # without tuning there were no dev checks
@@ -211,8 +279,12 @@ def _evaluator(pairs: Pairs, settings: TrainingSettings) -> EmbeddingSimilarityE
     )
 
 
-def _scores_before(encoder: SentenceTransformer, evaluator: EmbeddingSimilarityEvaluator) -> dict[str, float]:
-    """Score the untuned encoder's [CLS] and mean embeddings on the dev pairs."""
+def _scores_before(
+    encoder: SentenceTransformer, evaluator: EmbeddingSimilarityEvaluator, as_given: bool
+) -> dict[str, float]:
+    """Score the encoder on the dev pairs before training: as it is, or a raw model's [CLS] and mean embeddings."""
+    if as_given:
+        return {"before": float(evaluator(encoder)[f"dev_{DEV_METRIC}"])}
     return {
         f"before ({pooling})": float(evaluator(with_pooling(encoder, pooling))[f"dev_{DEV_METRIC}"])
         for pooling in ("cls", "mean")
@@ -237,6 +309,9 @@ def _fill(record: RunRecord, outcome: TrainingOutcome, reporter: Reporter) -> No
         record.checkpoint = "the last one: there were no dev pairs to choose by"
     record.chosen = outcome.chosen
     record.optimiser, record.length = outcome.optimiser, outcome.length
+    if outcome.choice is not None:
+        record.choice = outcome.choice.as_dict()
+        record.checkpoint = outcome.choice.sentence
     record.checkpoint += "".join(f"; {name} {value:g} by the dev pairs" for name, value in outcome.chosen.items())
     record.warnings = list(reporter.warnings)
     record.versions = versions()

@@ -72,7 +72,11 @@ class RunRecord:
     scores: dict[str, float] = field(default_factory=dict)
     dev_curve: list[tuple[int, float]] = field(default_factory=list)
     loss_curve: list[tuple[int, float]] = field(default_factory=list)
+    start: dict[str, Any] = field(default_factory=dict)
+    """What the run started from: ``kind``, ``reason``, and ``own``, what a sentence encoder brought along."""
     checkpoint: str = ""
+    choice: dict[str, Any] = field(default_factory=dict)
+    """Which weights were kept, where the method chose between several, and on what evidence."""
     chosen: dict[str, float] = field(default_factory=dict)
     """Options selected on the dev pairs."""
     optimiser: dict[str, Any] = field(default_factory=dict)

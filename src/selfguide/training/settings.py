@@ -11,13 +11,18 @@ from typing import Annotated, Any
 from selfguide.errors import UsageError
 from selfguide.options import Above, AtLeast, Between, CheckedOptions, OneOf, SeveralOf
 
+BY_TEXT_SIZE = 0.0
+"""Value of ``epochs`` that leaves the number of steps to the method, by the size of the text."""
+
 
 @dataclass(frozen=True)
 class TrainingSettings(CheckedOptions):
     """Settings of :func:`~selfguide.training.trainer.fine_tune`."""
 
-    epochs: Annotated[float, Above(0)] = 1.0
-    """Passes over the text."""
+    epochs: Annotated[
+        float, Above(0, or_else=BY_TEXT_SIZE, or_else_means="by the size of the text, where the method can")
+    ] = 1.0
+    """Passes over the text; 0: by the size of the text, where the method can."""
     max_steps: Annotated[int, AtLeast(0)] = 0
     """Stop after this many steps; 0: after ``epochs``."""
     batch_size: Annotated[int, AtLeast(2)] = 16

@@ -42,6 +42,8 @@ if TYPE_CHECKING:
     from datasets import Dataset
     from sentence_transformers import SentenceTransformer
 
+    from selfguide.training.weight_averages import Choice
+
 LOSS_WEIGHTS = "loss.safetensors"
 
 
@@ -79,6 +81,8 @@ class TrainingOutcome:
     """Options selected on the dev pairs, besides the checkpoint."""
     optimiser: dict[str, Any] = field(default_factory=dict)
     """The optimiser that the trainer had, its settings and the learning rate of some steps."""
+    choice: Choice | None = None
+    """Which weights were kept, where the method chose between several."""
     length: dict[str, float] = field(default_factory=dict)
     """Tokens that training saw of a sentence, the encoder's own limit, and the share of sentences truncated in training."""
 

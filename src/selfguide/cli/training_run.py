@@ -1,0 +1,187 @@
+"""What ``selfguide train`` and ``selfguide adapt`` share: the options of a run, and running it."""
+
+from __future__ import annotations
+
+import shlex
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from selfguide.cli import options as shared
+from selfguide.errors import UsageError
+from selfguide.training.settings import TrainingSettings
+
+if TYPE_CHECKING:
+    from selfguide.training.configuration import RunConfig, RunRecord
+
+_TEXT, _TRAINING, _RUN = "Text", "Training (empty: the method's default)", "Run"
+
+
+def _setting(help: str, panel: str = _TRAINING, **kwargs: Any) -> Any:
+    return typer.Option(help=help, rich_help_panel=panel, show_default=False, **kwargs)
+
+
+Text = Annotated[
+    list[str] | None,
+    typer.Argument(
+        help="Files (.txt .csv .tsv .jsonl .parquet, also .gz .xz .zst), globs, - or hf:owner/name.",
+        show_default=False,
+    ),
+]
+Output = Annotated[
+    Path | None,
+    typer.Option(
+        "--output", "-o", help="Folder to make; by default the text's name and the method's.", show_default=False
+    ),
+]
+Dev = Annotated[
+    Path | None, _setting("Graded pairs (score TAB sentence TAB sentence) that choose the best weights.", _RUN)
+]
+Config = Annotated[Path | None, _setting("Repeat the run of this run.json; other options change it.", _RUN)]
+Resume = Annotated[bool, _setting("Go on with an interrupted run at --output.", _RUN)]
+Overwrite = Annotated[bool, _setting("Replace what is at --output.", _RUN)]
+Report = Annotated[bool, _setting("Write report.html, which shows up to 200 of the sentences.", _RUN)]
+Epochs = Annotated[float | None, _setting("Passes over the text.")]
+MaxSteps = Annotated[int | None, _setting("Stop after so many steps.")]
+BatchSize = Annotated[int | None, _setting("Sentences a step; the others are the negatives.")]
+GradientAccumulation = Annotated[int | None, _setting("Batches added up before the weights move.")]
+LearningRate = Annotated[float | None, _setting("Highest learning rate.")]
+Warmup = Annotated[float | None, _setting("Share of the steps over which the rate climbs.")]
+Beta2 = Annotated[float | None, _setting("AdamW's decay rate of the second moment.")]
+WeightDecay = Annotated[float | None, _setting("AdamW's weight decay.")]
+GradientClip = Annotated[float | None, _setting("Largest gradient norm; 0: none.")]
+MaxLength = Annotated[int | None, _setting("Tokens that training sees; 0: enough for 99 % of the text.")]
+Seed = Annotated[int | None, _setting("Everything random comes from it.")]
+ShareNegatives = Annotated[
+    bool | None, _setting("Of a distributed run: take negatives from the batches of all processes.")
+]
+Precision = Annotated[str | None, _setting("auto, fp32, bf16 or fp16.")]
+Device = Annotated[str | None, _setting("auto, cpu, cuda or mps.")]
+DevEvery = Annotated[int | None, _setting("Steps between two dev checks.")]
+Patience = Annotated[int | None, _setting("Dev checks without a new best before stopping; 0: never.")]
+CheckpointMinutes = Annotated[float | None, _setting("Minutes between two checkpoints to resume from.")]
+Track = Annotated[str | None, _setting("tensorboard, wandb or none.")]
+Column = Annotated[str | None, _setting("Column of a csv, tsv or parquet file: a name or a number from 0.", _TEXT)]
+Field = Annotated[str | None, _setting("Field of a jsonl file; dots lead into nested objects.", _TEXT)]
+KeepDuplicates = Annotated[bool, _setting("Keep repeated sentences (they become false negatives).", _TEXT)]
+ReplaceBadUtf8 = Annotated[bool, _setting("Put U+FFFD where the text is not UTF-8 instead of stopping.", _TEXT)]
+MaxChars = Annotated[int | None, _setting("Drop lines longer than this.", _TEXT)]
+Limit = Annotated[int | None, _setting("Stop after so many sentences.", _TEXT)]
+
+
+def run_command(context: typer.Context, fixed_method: str | None = None) -> None:
+    """Run what the command line asks for, and print a summary.
+
+    Args:
+        context: The command's parameters, and the words that it did not know.
+        fixed_method: The method, for a command that has no ``--method``.
+
+    Raises:
+        UsageError: There is no text, or a word or an option is wrong.
+    """
+    given = context.params
+    method: str | None = given.get("method") or fixed_method
+    training = {item.name: given[item.name] for item in fields(TrainingSettings) if given[item.name] is not None}
+    cleaning = {
+        name: value
+        for name, value in {
+            **{name: given[name] for name in ("column", "field", "max_chars", "limit")},
+            "keep_duplicates": given["keep_duplicates"] or None,
+            "on_bad_utf8": "replace" if given["replace_bad_utf8"] else None,
+        }.items()
+        if value is not None
+    }
+    from selfguide.methods import registry
+
+    if method:
+        registry.info(method)
+
+    from selfguide.progress import Reporter, is_main_process
+    from selfguide.runs.folder import stored_config
+    from selfguide.runs.run import run
+    from selfguide.training.configuration import RunConfig
+
+    output: Path | None = given["output"]
+    base = RunConfig(text=())
+    if given["config"] is not None:
+        base = RunConfig.from_file(given["config"])
+    elif given["resume"] and output is not None:
+        base = stored_config(output)
+    wanted = _from_command_line(context, base, method)
+    # typer leaves the options that it does not know among the texts; which of them take a value, the method knows.
+    flags = [flag for parameter in context.command.params for flag in parameter.opts]
+    words = [*(given["text"] or []), *context.args]
+    sources, options = shared.method_options(words, wanted.method or _default_method(wanted.encoder), flags)
+    if sources:
+        wanted = replace(wanted, text=tuple(sources))
+    if not wanted.text:
+        raise UsageError(
+            "--resume needs --output, the folder the interrupted run was to make."
+            if given["resume"]
+            else "There is no text to train on: name a file, a glob, - for standard input, or hf:owner/name."
+        )
+    wanted = replace(
+        wanted,
+        options={**wanted.options, **options},
+        training={**wanted.training, **training},
+        text_options={**wanted.text_options, **cleaning},
+    )
+    target = output if output is not None else _default_output(wanted)
+    reporter = Reporter(quiet=given["quiet"], main_process=is_main_process())
+    wish = given["report"] if _said(context, "report") else None  # a resumed run keeps what it was begun with
+    _, record = run(wanted, target, reporter, overwrite=given["overwrite"], resume=given["resume"], report=wish)
+    if is_main_process() and not given["quiet"]:
+        _summary(record, target)
+
+
+def _default_method(encoder: str) -> str:
+    from selfguide.methods.registry import default_method
+    from selfguide.models.starting_points import starting_point
+
+    return default_method(starting_point(encoder).kind)
+
+
+def _from_command_line(context: typer.Context, base: RunConfig, method: str | None) -> RunConfig:
+    """The configuration with what was really said on the command line; defaults do not override a --config."""
+    changes: dict[str, Any] = {}
+    if _said(context, "encoder"):
+        changes["encoder"] = context.params["encoder"]
+    if method and method != base.method:
+        # Another method does not take this one's options, and has its own defaults.
+        changes |= {"method": method, "options": {}}
+    if context.params["dev"] is not None:
+        changes["dev"] = str(context.params["dev"])
+    return replace(base, **changes)
+
+
+def _said(context: typer.Context, name: str) -> bool:
+    source = context.get_parameter_source(name)
+    return source is not None and source.name == "COMMANDLINE"
+
+
+def _default_output(config: RunConfig) -> Path:
+    first = config.text[0]
+    stem = "stdin" if first == "-" else Path(first.removeprefix("hf:").replace("*", "all")).name.split(".")[0]
+    # A method given as package.module:Class goes by its class.
+    method = config.method or _default_method(config.encoder)
+    return Path(f"{stem or 'text'}-{method.rpartition(':')[2]}")
+
+
+def _summary(record: RunRecord, target: Path) -> None:
+    rows = {
+        "sentences": f"{record.text.get('kept', 0):,}",
+        **({"steps": f"{record.steps:,} ({record.sentences_per_second:,.0f} sentences/s)"} if record.steps else {}),
+        "time": f"{record.seconds.get('total', 0.0):.0f} s",
+    }
+    if record.final_loss is not None:
+        rows["last loss"] = f"{record.final_loss:.3f}"
+    rows |= {f"dev Spearman {name}": f"{100 * score:.2f}" for name, score in record.scores.items()}
+    rows |= {"checkpoint": record.checkpoint, "encoder": str(target)}
+    if (target / "report.html").is_file():
+        rows["report"] = str(target / "report.html")
+    width = max(map(len, rows))
+    for name, value in rows.items():  # not a rich table, which would fold or cut a long path
+        typer.echo(f"{name:<{width}}  {value}")
+    typer.echo(f'Use it: selfguide similarity "a sentence" "another one" --encoder {shlex.quote(str(target))}')

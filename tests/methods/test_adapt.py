@@ -1,0 +1,197 @@
+"""Adaptation in real runs: what is kept of the encoder, what is chosen, what is refused."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.sentence_transformer.modules import Normalize, StaticEmbedding
+
+import selfguide
+from resuming import assert_resumes_exactly
+from selfguide.errors import SelfguideError, UsageError
+from selfguide.losses import GuidedContrastLoss
+from selfguide.methods import adapt, registry
+from selfguide.methods.adapt import settings_for
+from selfguide.models.encoders import load_encoder
+from selfguide.progress import Reporter
+from selfguide.runs.run import run
+from selfguide.training.configuration import RunConfig
+from selfguide.training.settings import TrainingSettings
+from toys import toy_sentences
+
+QUICK: dict[str, Any] = {"batch_size": 8, "max_steps": 3, "device": "cpu", "quiet": True, "report": False}
+
+
+@pytest.fixture(scope="module")
+def encoder(bert: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A tiny sentence encoder with prompts, a length of its own and a dot product."""
+    start = load_encoder(bert, pooling="mean", max_length=24, device="cpu")
+    made = SentenceTransformer(
+        modules=[*start, Normalize()],
+        prompts={"query": "find: ", "document": ""},
+        default_prompt_name="query",
+        similarity_fn_name="dot",
+        device="cpu",
+    )
+    folder = tmp_path_factory.mktemp("sentence") / "encoder"
+    made.save(str(folder), create_model_card=False)
+    return folder
+
+
+def weights(folder: Path) -> dict[str, torch.Tensor]:
+    return load_file(folder / "model.safetensors")
+
+
+def record_of(folder: Path) -> dict[str, Any]:
+    record: dict[str, Any] = json.loads((folder / "run.json").read_text())
+    return record
+
+
+def test_everything_of_the_encoder_but_its_weights_is_kept(encoder: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    tuned = selfguide.adapt(encoder, toy_sentences(60), output=out, choose=False, learning_rate=1e-3, **QUICK)
+    stock, start = SentenceTransformer(str(out), device="cpu"), SentenceTransformer(str(encoder), device="cpu")
+    assert [type(module) for module in stock] == [type(module) for module in start]
+    assert (stock.prompts, stock.default_prompt_name) == (start.prompts, start.default_prompt_name)
+    assert (stock.similarity_fn_name, stock.max_seq_length) == ("dot", 24)
+    same = ("modules.json", "1_Pooling/config.json", "sentence_bert_config.json")
+    assert all((out / name).read_text() == (encoder / name).read_text() for name in same if (encoder / name).is_file())
+    before, after = weights(encoder), weights(out)
+    assert {name: tensor.shape for name, tensor in before.items()} == {n: t.shape for n, t in after.items()}
+    assert any(not torch.equal(before[name], after[name]) for name in before)
+    np.testing.assert_allclose(stock.encode(["my sister"]), tuned.encode(["my sister"]), atol=1e-6)
+    record = record_of(out)
+    assert record["config"]["method"] == "adapt"
+    assert record["start"]["kind"] == "sentence encoder"
+    assert record["start"]["own"]["default_prompt"] == "query"
+    assert record["choice"] == {}
+
+
+def test_training_sees_the_default_prompt(encoder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[str] = []
+    forward = GuidedContrastLoss.forward
+
+    def spy(self: Any, features: Any, labels: Any = None) -> Any:
+        (batch,) = features
+        ids = batch["input_ids"][0]
+        seen.append(self.encoder.tokenizer.decode(ids[batch["attention_mask"][0].bool()], skip_special_tokens=True))
+        return forward(self, [batch], labels)
+
+    monkeypatch.setattr(GuidedContrastLoss, "forward", spy)
+    selfguide.adapt(encoder, toy_sentences(40), choose=False, **QUICK)
+    tokenizer = load_encoder(encoder).tokenizer
+    ids = tokenizer(["find: " + one for one in toy_sentences(40)])["input_ids"]
+    wanted = {tokenizer.decode(row, skip_special_tokens=True) for row in ids}
+    assert len(seen) == 3
+    assert set(seen) <= wanted
+
+
+def test_without_a_clear_gain_the_original_comes_back_bit_by_bit(
+    encoder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = tmp_path / "out"
+    monkeypatch.setattr(adapt, "CERTAIN", 1e9)
+    selfguide.adapt(encoder, toy_sentences(80), output=out, learning_rate=1e-3, **{**QUICK, "report": True})
+    before, after = weights(encoder), weights(out)
+    assert all(torch.equal(before[name], after[name]) for name in before)
+    record = record_of(out)
+    assert record["choice"]["share"] == 0.0
+    assert "came back as it was" in record["checkpoint"]
+    assert record["checkpoint"] in (out / "README.md").read_text()
+    assert "came back as it was" in (out / "report.html").read_text()
+    assert {share for share, _ in record["choice"]["scores"]} == {0.0, *adapt.SHARES}
+
+
+def test_a_gain_beyond_doubt_is_kept(encoder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The measurement is real; only how certain it must be is lowered, since three steps on toys gain little."""
+    out = tmp_path / "out"
+    monkeypatch.setattr(adapt, "CERTAIN", -1e9)
+    monkeypatch.setattr(adapt, "demo_sentences", lambda: toy_sentences(60))
+    selfguide.adapt(encoder, toy_sentences(80), output=out, learning_rate=1e-4, **QUICK)
+    record = record_of(out)
+    scores = dict(map(tuple, record["choice"]["scores"]))
+    kept = record["choice"]["share"]
+    assert scores[kept] == max(scores.values())
+    start, end = weights(encoder), weights(out)
+    moved = any(not torch.equal(start[name], end[name]) for name in start)
+    assert moved == (kept > 0)
+
+
+def test_dev_pairs_decide(encoder: Path, tmp_path: Path, dev_file: Path) -> None:
+    out = tmp_path / "out"
+    selfguide.adapt(encoder, toy_sentences(60), output=out, dev=dev_file, dev_every=1, learning_rate=1e-3, **QUICK)
+    record = record_of(out)
+    scores = dict(map(tuple, record["choice"]["scores"]))
+    assert record["choice"]["by"] == "dev pairs"
+    assert scores[0.0] == pytest.approx(record["scores"]["before"], abs=1e-6)
+    assert record["scores"]["after"] == pytest.approx(max(scores.values()))
+    assert record["scores"]["after"] >= record["scores"]["before"]
+
+
+def test_train_adapts_a_sentence_encoder_by_itself_and_says_so(
+    encoder: Path, bert: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    settings = {"batch_size": 8, "max_steps": 2, "device": "cpu"}
+    config = RunConfig((), str(encoder), training=settings, options={"choose": False})
+    _, record = run(config, None, Reporter(), selfguide.data.open_text(toy_sentences(30)))
+    assert record.config.method == "adapt"
+    said = " ".join(capsys.readouterr().err.split())
+    assert "is a sentence encoder: its folder has a modules.json" in said
+    assert "The method is adapt" in said
+    small = {"head_size": 8, "stay_close": 0.0, "keep_views": "no"}
+    config = RunConfig((), str(bert), training=settings, options=small)
+    _, record = run(config, None, Reporter(quiet=True), selfguide.data.open_text(toy_sentences(30)))
+    assert record.config.method == "sg-opt"
+
+
+def test_a_method_for_raw_models_warns_on_a_sentence_encoder(encoder: Path, bert: Path) -> None:
+    for start, warned in ((encoder, True), (bert, False)):
+        reporter = Reporter(quiet=True)
+        config = RunConfig((), str(start), "simcse", training={"batch_size": 8, "max_steps": 1, "device": "cpu"})
+        run(config, None, reporter, selfguide.data.open_text(toy_sentences(20)))
+        assert any("made for raw language models" in warning for warning in reporter.warnings) == warned
+
+
+def test_refusals_in_words(encoder: Path, bert: Path, tmp_path: Path) -> None:
+    with pytest.raises(SelfguideError, match=r"19 usable sentences are too few.*20"):
+        selfguide.adapt(encoder, toy_sentences(19), **QUICK)
+    with pytest.raises(UsageError, match=r"is a raw language model: its folder has no modules\.json.*--pooling mean"):
+        selfguide.adapt(bert, toy_sentences(30), **QUICK)
+    from transformers import AutoTokenizer
+
+    static = SentenceTransformer(modules=[StaticEmbedding(AutoTokenizer.from_pretrained(bert), embedding_dim=8)])
+    static.save(str(tmp_path / "static"), create_model_card=False)
+    for given in (static, tmp_path / "static"):
+        with pytest.raises(SelfguideError, match=r"static embeddings: its first module is StaticEmbedding.*nothing"):
+            selfguide.adapt(given, toy_sentences(30), **QUICK)
+    with pytest.raises(UsageError, match="epochs must be above 0 for the method simcse"):
+        selfguide.train(bert, toy_sentences(30), "simcse", epochs=0, **QUICK)
+    assert not list(tmp_path.glob("*.partial"))
+
+
+def test_a_named_pooling_makes_a_sentence_encoder_of_a_plain_folder(bert: Path) -> None:
+    tuned = selfguide.adapt(bert, toy_sentences(30), pooling="cls", choose=False, **QUICK)
+    assert tuned[1].get_config_dict()["pooling_mode"] == "cls"
+
+
+def test_the_size_of_the_text_sets_the_number_of_steps() -> None:
+    settings = registry.method_class("adapt").defaults
+    steps = {}
+    for count in (20, 200, 5_000, 64_000, 1_000_000):
+        found = settings_for(count, settings)
+        steps[count] = found.max_steps or found.epochs * count / found.batch_size
+        assert found.learning_rate == settings.learning_rate
+    assert steps[20] < steps[200] <= steps[5_000] <= steps[64_000] <= steps[1_000_000] == adapt.MOST_STEPS
+    asked = TrainingSettings(epochs=2.0)
+    assert settings_for(100, asked) == asked
+
+
+def test_a_resumed_run_ends_where_the_uninterrupted_one_does(encoder: Path, tmp_path: Path) -> None:
+    assert_resumes_exactly("adapt", GuidedContrastLoss, encoder, tmp_path)
