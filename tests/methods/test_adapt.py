@@ -113,7 +113,7 @@ def test_a_gain_beyond_doubt_is_kept(encoder: Path, tmp_path: Path, monkeypatch:
     """The measurement is real; only how certain it must be is lowered, since three steps on toys gain little."""
     out = tmp_path / "out"
     monkeypatch.setattr(adapt, "CERTAIN", -1e9)
-    monkeypatch.setattr(adapt, "demo_sentences", lambda: toy_sentences(60))
+    monkeypatch.setattr(adapt, "HARM", 1e9)
     selfguide.adapt(encoder, toy_sentences(80), output=out, learning_rate=1e-4, **QUICK)
     record = record_of(out)
     scores = dict(map(tuple, record["choice"]["scores"]))

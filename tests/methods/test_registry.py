@@ -154,7 +154,7 @@ def test_whatever_makes_a_loss_is_a_method(bert: Path, method: Any) -> None:
 
 
 def test_what_is_no_method_is_refused(bert: Path) -> None:
-    for wrong in (7, None):
+    for wrong in (7, 2.5):
         with pytest.raises(UsageError, match="a function that makes a loss"):
             selfguide.train(bert, toy_sentences(40), wrong, **QUICK)  # type: ignore[arg-type]
     with pytest.raises(UsageError, match="must make a sentence-transformers loss of a model, but gave str"):

@@ -10,7 +10,7 @@ doubled batch.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -85,7 +85,7 @@ class DropoutContrastLoss(HeadedLoss):
     """
 
     citation = CITATION
-    config_names = ("temperature", "dropout", "freeze_layer_0")
+    config_names: ClassVar[tuple[str, ...]] = ("temperature", "dropout", "freeze_layer_0")
 
     def __init__(
         self,

@@ -141,7 +141,7 @@ class GuidedContrastLoss(DropoutContrastLoss):
             pairs = cached_embeddings(self._pairs, chunks_of(features, self.gradient_cache), self.model)
         else:
             pairs = self._pairs(features)
-        return self.guided(*pairs.unbind(dim=1), targets)
+        return self.guided(pairs[:, 0], pairs[:, 1], targets)
 
     def guided(self, first: Tensor, second: Tensor, guide: Tensor | None) -> Tensor:
         """Compute the loss on embeddings.
@@ -169,8 +169,9 @@ class GuidedContrastLoss(DropoutContrastLoss):
         shared = self.shared_batch(first)
         if shared is None:
             return functional.relational_divergence(first, second, guide, self.guide_temperature)
-        vectors = (shared.gather(one) for one in (first, second, guide))
-        return shared.processes * functional.relational_divergence(*vectors, self.guide_temperature, own=shared.own)
+        first, second, guide = shared.gather(first), shared.gather(second), shared.gather(guide)
+        share = functional.relational_divergence(first, second, guide, self.guide_temperature, own=shared.own)
+        return shared.processes * share
 
     @torch.no_grad()
     def _embedded_by_guide(self, features: Features) -> Tensor:

@@ -12,6 +12,8 @@ of Zero-Shot Models, CVPR 2022.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated
 
@@ -47,8 +49,8 @@ SHARES = (0.25, 0.5, 0.75, TRAINED)
 """The candidates besides the encoder as it was."""
 SAMPLE, FEWEST_IN_SAMPLE = 1000, 50
 """Sentences that candidates are compared on, and below how many the comparison says nothing."""
-CERTAIN = 2.0
-"""Standard errors by which a gain must differ from none."""
+CERTAIN, HARM = 2.0, 2.0
+"""Standard errors by which a gain must differ from none, and a loss on other text too, to be counted."""
 _DROPOUT = 0.1
 
 
@@ -111,7 +113,8 @@ class Adapt(TuningMethod):
         """See :meth:`TuningMethod.dataset`: with the encoder's default prompt, which ``encode`` adds and a trainer does not."""
         if not self._prompt:
             return text
-        return text.map(lambda rows: {"sentence": [self._prompt + one for one in rows["sentence"]]}, batched=True)
+        with _quiet_datasets():
+            return text.map(lambda rows: {"sentence": [self._prompt + one for one in rows["sentence"]]}, batched=True)
 
     def loss(self, student: SentenceTransformer) -> GuidedContrastLoss:
         """See :meth:`TuningMethod.loss`."""
@@ -141,6 +144,20 @@ class Adapt(TuningMethod):
                 outcome.best_score = choice.best
             context.reporter.note(choice.sentence)
         return outcome
+
+
+@contextmanager
+def _quiet_datasets() -> Iterator[None]:
+    """Show no progress bar of the datasets library inside the block."""
+    from datasets.utils import are_progress_bars_disabled, disable_progress_bars, enable_progress_bars
+
+    shown = not are_progress_bars_disabled()
+    disable_progress_bars()
+    try:
+        yield
+    finally:
+        if shown:
+            enable_progress_bars()
 
 
 def settings_for(count: int, settings: TrainingSettings) -> TrainingSettings:
@@ -201,7 +218,7 @@ def _by_text(averages: WeightAverages, context: FitContext) -> Choice:
             after = text.reciprocal_ranks(encoder)
             gain, loss = paired_z(after - before), paired_z(elsewhere.reciprocal_ranks(encoder) - general)
             scores.append((share, float(after.mean())))
-            if gain > CERTAIN and loss > -CERTAIN and after.mean() > dict(scores)[kept]:
+            if gain > CERTAIN and loss > -HARM and after.mean() > dict(scores)[kept]:
                 kept, evidence = share, gain
             advance(1, "")
     table = dict(scores)
