@@ -1,50 +1,39 @@
-"""Adapt an encoder that is already a sentence encoder to your text, and check that it did not get worse.
+"""Adapt an encoder that is already a sentence encoder to your text, see what was chosen, and score it before and after.
 
     python examples/adapt_encoder.py notes.txt graded.tsv adapted --encoder sentence-transformers/all-MiniLM-L6-v2
     python examples/adapt_encoder.py notes.txt graded.tsv adapted --encoder FOLDER --max-steps 3
 
-The recipe keeps what the encoder knows: its own pooling, no head that starts at random, a small learning rate, and the full
-length of the sentences.
+The encoder keeps its pooling, prompts and length. It comes back as it was where the text gives no reason to change it.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 from collections.abc import Sequence
+from pathlib import Path
 
 import selfguide
 
 
 def main(words: Sequence[str] | None = None) -> None:
-    """Adapt the encoder, score both, and say which one to keep."""
+    """Adapt the encoder, say what was kept and why, and score both."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("text", help="one sentence a line")
     parser.add_argument("pairs", help="graded pairs of the domain: grade, sentence, sentence")
-    parser.add_argument("output", help="folder to save the adapted encoder in")
+    parser.add_argument("output", type=Path, help="folder to save the adapted encoder in")
     parser.add_argument("--encoder", default="sentence-transformers/all-MiniLM-L6-v2")
-    parser.add_argument("--pooling", default="mean", help="the pooling that the encoder was trained with")
-    parser.add_argument("--learning-rate", type=float, default=5e-6)
-    parser.add_argument("--max-length", type=int, default=0, help="tokens that training sees; 0 follows the text")
     parser.add_argument("--max-steps", type=int, default=0)
     given = parser.parse_args(words)
 
-    selfguide.train(
-        given.encoder,
-        given.text,
-        "simcse",
-        output=given.output,
-        pooling=given.pooling,
-        head=False,
-        learning_rate=given.learning_rate,
-        max_length=given.max_length,
-        max_steps=given.max_steps,
-    )
+    selfguide.adapt(given.encoder, given.text, output=given.output, max_steps=given.max_steps)
+    choice = json.loads((given.output / "run.json").read_text(encoding="utf-8"))["choice"]
+    print(choice["sentence"])
     before, after = (
         selfguide.evaluate(encoder, (), pairs=given.pairs).scores[0] for encoder in (given.encoder, given.output)
     )
     print(f"before {before.value:.2f} {_interval(before.interval)}")
     print(f"after  {after.value:.2f} {_interval(after.interval)}")
-    print(f"keep   {given.output if after.value > before.value else given.encoder}")
 
 
 def _interval(interval: tuple[float, float] | None) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Callable, Iterator
 from importlib import import_module
@@ -78,18 +79,19 @@ def test_compare_methods_prints_a_row_for_each(
     assert all(any(line.startswith(f"| {label}") for line in table.splitlines()) for label in labels), table
 
 
-def test_adapt_encoder_keeps_pooling_and_length_and_names_the_better_one(
+def test_adapt_encoder_keeps_pooling_and_length_and_says_what_was_chosen(
     example: Callable[[str], Any], sentence_encoder: Path, text_file: Path, dev_file: Path, tmp_path: Path, capsys: Any
 ) -> None:
     output = tmp_path / "adapted"
-    words = [text_file, dev_file, output, "--encoder", sentence_encoder, "--max-length", 24, "--max-steps", 2]
+    words = [text_file, dev_file, output, "--encoder", sentence_encoder, "--max-steps", 2]
     example("adapt_encoder").main([str(word) for word in words])
-    before, after, keep = capsys.readouterr().out.splitlines()
+    chosen, before, after = capsys.readouterr().out.splitlines()
     adapted = SentenceTransformer(str(output))
     assert adapted[1].get_config_dict()["pooling_mode"] == "mean"
-    assert adapted.max_seq_length == SentenceTransformer(str(sentence_encoder)).max_seq_length  # not training's 24
-    scores = [float(line.split()[1]) for line in (before, after)]
-    assert keep.split()[1] == str(output if scores[1] > scores[0] else sentence_encoder)
+    assert adapted.max_seq_length == SentenceTransformer(str(sentence_encoder)).max_seq_length
+    assert json.loads((output / "run.json").read_text())["choice"]["sentence"] == chosen
+    if "came back as it was" in chosen:
+        assert before.split()[1] == after.split()[1]
 
 
 def test_semantic_search_finds_the_sentence_itself_and_keeps_the_embeddings(
