@@ -25,6 +25,7 @@ def test_the_demonstration_prints_what_it_measured(
     """On a tiny encoder and text; `make demo` runs the real one."""
     files = {"sentences.txt": text_file, "pairs-dev.tsv": dev_file, "pairs-test.tsv": dev_file}
     monkeypatch.setattr(demo, "demo_file", lambda name: files[name])
+    monkeypatch.setattr(demo, "ADAPT_STEPS", 2)
     for seed in (1, 2):  # the second run replaces the first one's folder
         table = demo.run_demo(str(bert), tmp_path / "out", seed)
     printed = capsys.readouterr().out
@@ -44,4 +45,8 @@ def test_the_demonstration_prints_what_it_measured(
         for before, after in zip(start, layer_zero_parameters(model), strict=True):
             assert torch.equal(before, after.cpu())
     assert json.loads((tmp_path / "out" / "fused" / "run.json").read_text())["config"]["method"] == "fused"
+    adapted = SentenceTransformer(str(tmp_path / "out" / "adapted"))
+    assert table[demo.ADAPTED] == pytest.approx(demo.score(adapted, pairs), abs=0.2)
+    choice = json.loads((tmp_path / "out" / "adapted" / "run.json").read_text())["choice"]
+    assert " ".join(choice["sentence"].split()) in " ".join(printed.split())
     assert demo.QUERIES[0] in printed

@@ -1,7 +1,9 @@
 """The demonstration: tune on the embedded sentences, and compare before and after on the embedded pairs.
 
-It makes two encoders: one tuned with SG-OPT, and ``fused`` on top of it, which combines the tuned [CLS] vector with the
-embedding layer (which SG-OPT leaves unchanged) without further training.
+In its first act it tunes a raw language model with SG-OPT, and puts ``fused`` on top, which combines the tuned [CLS] vector with
+the embedding layer (which SG-OPT leaves unchanged) without further training. In its second act the tuned encoder is what most
+users start from, a sentence encoder that is good already, and is adapted to the same sentences without any labels: the run itself
+decides what it keeps of that.
 
 The pairs are a demonstration, not a benchmark (see ``resources/demo/README.md``): the dev half selects the checkpoint, the
 test half gives the scores of the table.
@@ -23,8 +25,8 @@ from selfguide.data.resources import demo_file, demo_pairs, demo_sentences
 from selfguide.engine.encode import cosine, encode
 from selfguide.models.encoders import load_encoder
 from selfguide.progress import Reporter
-from selfguide.runs.run import run, train
-from selfguide.training.configuration import RunConfig
+from selfguide.runs.run import adapt, run, train
+from selfguide.training.configuration import RUN_FILE, RunConfig, RunRecord
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -40,6 +42,9 @@ QUERIES = (
 
 # Nobody should look for this row in the papers.
 FUSED = "fused: tuned [CLS] and layer 0 (ours, not in the papers)"
+ADAPTED = "tuned with SG-OPT, then adapted (ours, not in the papers)"
+ADAPT_STEPS = 20
+"""Fewer than the text's size asks for, which keeps the demonstration short."""
 
 
 def score(encoder: SentenceTransformer, pairs: Pairs) -> float:
@@ -55,7 +60,7 @@ def run_demo(encoder: str, output: Path, seed: int) -> dict[str, float]:
 
     Args:
         encoder: Name or folder of the encoder to start from.
-        output: Folder for the tuned encoder, replaced if it exists; the fused one is saved inside.
+        output: Folder for the tuned encoder, replaced if it exists; the fused and the adapted one are saved inside.
         seed: Seed of the training.
 
     Returns:
@@ -80,16 +85,24 @@ def run_demo(encoder: str, output: Path, seed: int) -> dict[str, float]:
     table["cls, tuned with SG-OPT"] = score(tuned, pairs)
     console.print("Joining it with the embedding layer (fused), nothing more is trained ...")
     table[FUSED] = score(_fused(output, sentences), pairs)
+    console.print(
+        "Second act: adapting the tuned encoder, a sentence encoder now, to the same sentences without labels ..."
+    )
+    adapted, chosen = _adapted(output, sentences, seed)
+    console.print(f"  {chosen}", markup=False)
+    table[ADAPTED] = score(adapted, pairs)
     _show_table(console, table, len(pairs.scores))
     _show_neighbours(console, sentences, before["cls"], tuned)
     console.print(
         f"{record.steps} steps at {record.sentences_per_second:.0f} sentences/s, {time.monotonic() - started:.0f} s in all. "
         f"The encoder is in [bold]{output}[/bold], a plain sentence-transformers folder; [bold]{output}/report.html[/bold] shows "
-        f"what changed. [bold]{output}/fused[/bold] is the fused one."
+        f"what changed. [bold]{output}/fused[/bold] is the fused one, "
+        f"[bold]{output}/adapted[/bold] the adapted one."
     )
     console.print("\nNext:")
     for line in (
-        "selfguide train your-sentences.txt              tune on text of your own",
+        "selfguide train your-sentences.txt              tune a raw language model on text of your own",
+        "selfguide adapt your-sentences.txt -e ENCODER   adapt a sentence encoder that you have",
         f'selfguide similarity "a late train" "the train has a delay" --encoder {output}',
         f"selfguide encode your-sentences.txt --encoder {output} --output vectors.npy",
         "selfguide eval mini --pooling cls,mean          score any encoder",
@@ -107,6 +120,15 @@ def _fused(tuned: Path, sentences: list[str]) -> SentenceTransformer:
     """
     some, dev = sentences[::6], demo_file("pairs-dev.tsv")
     return train(tuned, some, "fused", output=tuned / "fused", tune="none", dev=dev, overwrite=True, report=False)
+
+
+def _adapted(tuned: Path, sentences: list[str], seed: int) -> tuple[SentenceTransformer, str]:
+    """Do what ``selfguide adapt --encoder TUNED`` does, in a folder inside the tuned one's; return what it said, too."""
+    output = tuned / "adapted"
+    encoder = adapt(
+        tuned, sentences, output=output, max_steps=ADAPT_STEPS, seed=seed, overwrite=True, report=False, quiet=True
+    )
+    return encoder, str(RunRecord.from_file(output / RUN_FILE).choice["sentence"])
 
 
 def _show_table(console: Console, table: dict[str, float], count: int) -> None:

@@ -45,9 +45,9 @@ OWN = "own"
 FEWEST_SENTENCES = 20
 STEPS, MOST_EPOCHS, MOST_STEPS = 80, 10.0, 1000
 """A small text is read again until there are so many steps, but not more often than this; of a large one so much is read."""
-SHARES = (0.25, 0.5, 0.75, TRAINED)
+SHARES = (0.5, TRAINED)
 """The candidates besides the encoder as it was."""
-SAMPLE, FEWEST_IN_SAMPLE = 1000, 50
+SAMPLE, FEWEST_IN_SAMPLE = 600, 50
 """Sentences that candidates are compared on, and below how many the comparison says nothing."""
 CERTAIN, HARM = 2.0, 2.0
 """Standard errors by which a gain must differ from none, and a loss on other text too, to be counted."""

@@ -265,6 +265,11 @@ def _fixed_initialisation() -> Iterator[None]:
 
 def _load_failure(name: str, local: bool, error: Exception) -> str:
     reason = " ".join(str(error).split())[:300]
+    if "trust_remote_code" in str(error):
+        return (
+            f"The encoder {name} needs code that comes with it, and selfguide runs no such code. If you trust it, load it "
+            "yourself (SentenceTransformer(name, trust_remote_code=True)) and pass the object in Python."
+        )
     if local:
         return f"The encoder in {name} could not be loaded: {reason}"
     return (

@@ -105,6 +105,8 @@ def _of_name(name: str) -> StartingPoint:
     path = Path(name)
     if path.is_dir():
         return _of_folder(path)
+    if name.startswith("("):  # the placeholder of an encoder that was given in Python
+        return StartingPoint(RAW, "it was given in Python, and is not here")
     from sentence_transformers.util import is_sentence_transformer_model
 
     try:
