@@ -36,17 +36,6 @@ def _states(encoder: SentenceTransformer) -> tuple[tuple[torch.Tensor, ...], tor
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_an_encoder_with_code_of_its_own_is_refused_in_a_sentence(bert: Path, tmp_path: Path) -> None:
-    folder = tmp_path / "remote"
-    shutil.copytree(bert, folder)
-    config = json.loads((folder / "config.json").read_text())
-    config |= {"model_type": "their-model", "auto_map": {"AutoConfig": "code.Config", "AutoModel": "code.Model"}}
-    (folder / "config.json").write_text(json.dumps(config))
-    (folder / "code.py").write_text("raise RuntimeError('this must not run')")
-    with pytest.raises(SelfguideError, match=r"needs code that comes with it.*pass the object in Python"):
-        load_encoder(folder)
-
-
 def test_poolings_equal_a_naive_computation_and_survive_saving(
     tiny: Callable[[str], Path], family: str, tmp_path: Path
 ) -> None:
@@ -184,3 +173,14 @@ def test_the_device_auto_is_the_default_device(bert: Path) -> None:
     assert load_encoder(bert, device="auto").device == load_encoder(bert).device
     with pytest.raises(UsageError, match="There is no device 'tpu'"):
         load_encoder(bert, device="tpu")
+
+
+def test_an_encoder_with_code_of_its_own_is_refused_in_a_sentence(bert: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "remote"
+    shutil.copytree(bert, folder)
+    config = json.loads((folder / "config.json").read_text())
+    config |= {"model_type": "their-model", "auto_map": {"AutoConfig": "code.Config", "AutoModel": "code.Model"}}
+    (folder / "config.json").write_text(json.dumps(config))
+    (folder / "code.py").write_text("raise RuntimeError('this must not run')")
+    with pytest.raises(SelfguideError, match=r"needs code that comes with it.*pass the object in Python"):
+        load_encoder(folder)
