@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from selfguide.evaluation.evaluate import evaluate
     from selfguide.exporting.export import export
     from selfguide.losses import SelfGuidedLoss
+    from selfguide.mapping.text_map import sentence_map
     from selfguide.models.encoders import load, load_encoder
     from selfguide.runs.calibrate import calibrate
     from selfguide.runs.run import adapt, train
@@ -38,6 +39,7 @@ __all__ = [
     "export",
     "load",
     "load_encoder",
+    "sentence_map",
     "similarity_percentile",
     "study",
     "train",
@@ -55,6 +57,7 @@ _WHERE = {
     "load": "selfguide.models.encoders",
     "load_encoder": "selfguide.models.encoders",
     "similarity_percentile": "selfguide.runs.similarity",
+    "sentence_map": "selfguide.mapping.text_map",
     "study": "selfguide.studies.run",
     "train": "selfguide.runs.run",
 }

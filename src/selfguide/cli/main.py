@@ -19,6 +19,7 @@ from selfguide.cli.demo import demo
 from selfguide.cli.encode import encode
 from selfguide.cli.evaluate import evaluate
 from selfguide.cli.export import export
+from selfguide.cli.map import map_command
 from selfguide.cli.methods import methods
 from selfguide.cli.probe import probe
 from selfguide.cli.report import report
@@ -67,6 +68,7 @@ app.command()(compare)
 app.command()(study)
 app.command()(probe)
 app.command()(report)
+app.command("map")(map_command)
 app.command()(methods)
 app.command()(cache)
 app.command()(demo)

@@ -43,9 +43,23 @@ def render(
         The whole file.
     """
     shown = {key: heading for key, (heading, subject) in sections.items() if subject}
+    return render_page(template, title=title, kicker=kicker, lead=lead, facts=facts, sections=shown, **content)
+
+
+def render_page(template: str, *, style: str = "style.css", script: str = "script.js", **content: Any) -> str:
+    """Render a page with its style and script inside.
+
+    Args:
+        template: Name of the template.
+        style: File of the style, in this package.
+        script: File of the script.
+        content: What the template shows.
+
+    Returns:
+        The whole file.
+    """
     page = _environment().get_template(f"{template}.html.j2").render(
-        title=title, kicker=kicker, lead=lead, facts=facts, sections=shown, style=_resource("style.css"),
-        script=_resource("script.js"), **content,
+        style=_resource(style), script=_resource(script), **content
     )  # fmt: skip
     # A file name in a configuration may hold bytes that are not UTF-8; they become question marks.
     return page.encode("utf-8", "replace").decode("utf-8")

@@ -1,0 +1,131 @@
+"""Groups on the map (HDBSCAN), and the words that tell each from the others (class-based TF-IDF).
+
+A word's weight in a group is its share s of the group's words times the BM25 form of the inverse frequency,
+s · log(1 + (A − f + ½) / (f + ½)): A is the mean number of words of a group, f how often the word occurs in all of them. A word
+that occurs more often than a group has words weighs nothing, so no list of stop words is needed, in any language.
+
+Reference: Campello, Moulavi and Sander, Density-Based Clustering Based on Hierarchical Density Estimates, PAKDD 2013;
+Grootendorst, BERTopic: Neural topic modeling with a class-based TF-IDF procedure, 2022.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+WORDS = 5
+"""Words named for a group."""
+APART = -1
+"""The label of a sentence that belongs to no group."""
+_SMALLEST = 5
+_LARGEST_MINIMUM = 250
+_SHARE = 100  # a group has at least a hundredth of the sentences, within the two bounds above
+_LONG_WORD = 9  # letters; where the median word is longer, the writing does not separate words by spaces
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """A group of sentences."""
+
+    words: tuple[str, ...]
+    """Those that tell it from the others, the most telling first."""
+    size: int
+    example: int
+    """Row of the sentence nearest to the middle of the group."""
+
+
+def find_clusters(
+    places: NDArray[np.float32], vectors: NDArray[np.float32], sentences: Sequence[str]
+) -> tuple[NDArray[np.int64], list[Cluster]]:
+    """Group sentences that lie densely together on the map.
+
+    Args:
+        places: On the map (count, 2).
+        vectors: Unit vectors (count, dim), for the example of each group.
+        sentences: The sentences.
+
+    Returns:
+        The group of each sentence, numbered by size, :data:`APART` for none; and the groups.
+    """
+    raw = _dense_places(places)
+    numbers, sizes = np.unique(raw[raw != APART], return_counts=True)
+    order = numbers[np.argsort(-sizes, kind="stable")]
+    labels = np.full(len(raw), APART, dtype=np.int64)
+    for new, old in enumerate(order):
+        labels[raw == old] = new
+    words = telling_words(sentences, labels, len(order))
+    clusters = []
+    for number in range(len(order)):
+        members = np.flatnonzero(labels == number)
+        middle = vectors[members].mean(axis=0)
+        clusters.append(Cluster(words[number], len(members), int(members[np.argmax(vectors[members] @ middle)])))
+    return labels, clusters
+
+
+def _dense_places(places: NDArray[np.float32]) -> NDArray[np.int64]:
+    """Return the group of each place, in any order, as HDBSCAN finds them."""
+    from sklearn.cluster import HDBSCAN
+
+    smallest = min(max(_SMALLEST, len(places) // _SHARE), _LARGEST_MINIMUM)
+    labels = np.full(len(places), APART)
+    # The most persistent groups; but one that holds most of the text says nothing, and then the finest ones are taken.
+    for selection in ("eom", "leaf"):
+        search = HDBSCAN(smallest, min_samples=_SMALLEST, cluster_selection_method=selection, copy=True)
+        labels = np.asarray(search.fit(places).labels_)
+        if 2 * np.bincount(labels[labels != APART], minlength=1).max() <= len(labels):
+            break
+    return labels
+
+
+def telling_words(sentences: Sequence[str], labels: NDArray[np.int64], groups: int) -> list[tuple[str, ...]]:
+    """Return the words with the highest class-based TF-IDF in each group.
+
+    Args:
+        sentences: The sentences.
+        labels: The group of each.
+        groups: How many groups there are.
+
+    Returns:
+        Up to :data:`WORDS` words for each group; pairs of letters for writing without spaces between words.
+    """
+    inside = [row for row, label in enumerate(labels) if label != APART]
+    counter = _word_counter([sentences[row] for row in inside])
+    if not inside or counter is None:
+        return [()] * groups
+    by_sentence = counter.transform(sentences[row] for row in inside)
+    names = counter.get_feature_names_out()
+    of_groups = labels[inside]
+    counts = np.vstack([np.asarray(by_sentence[of_groups == group].sum(axis=0)).ravel() for group in range(groups)])
+    spread = np.vstack(
+        [np.asarray((by_sentence[of_groups == group] > 0).sum(axis=0)).ravel() for group in range(groups)]
+    )
+    shares = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
+    often, mean = counts.sum(axis=0), counts.sum(axis=1).mean()
+    weights = shares * np.log(np.maximum(1 + (mean - often + 0.5) / (often + 0.5), 1))
+    weights[spread < 2] = 0  # a word of a single sentence says nothing about the group
+    chosen = []
+    for row in weights:
+        best = np.argsort(-row, kind="stable")[:WORDS]
+        chosen.append(tuple(str(names[column]) for column in best if row[column] > 0))
+    return chosen
+
+
+def _word_counter(sentences: Sequence[str]) -> Any:
+    """Return a fitted counter of words, or of pairs of letters; ``None`` where there are none."""
+    from sklearn.feature_extraction.text import CountVectorizer
+
+    # Two letters at least, no digits: "l'eau", "state-of-the-art" and "Straße" stay whole.
+    words = CountVectorizer(token_pattern=r"(?u)[^\W\d_](?:[\w'’-]*[^\W\d_])", lowercase=True)
+    try:
+        words.fit(sentences)
+    except ValueError:  # an empty vocabulary
+        return None
+    if np.median([len(word) for word in words.get_feature_names_out()]) <= _LONG_WORD:
+        return words
+    return CountVectorizer(analyzer="char_wb", ngram_range=(2, 2)).fit(sentences)

@@ -1,0 +1,189 @@
+"""The map of a text as a whole: :func:`sentence_map` makes one, and it writes itself as a page and as CSV."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from selfguide.data import Sentences, TextOptions, open_text
+from selfguide.engine.encode import vector_chunks
+from selfguide.errors import SelfguideError
+from selfguide.files import write_text
+from selfguide.mapping.clusters import APART, Cluster, find_clusters
+from selfguide.mapping.layout import NEIGHBOURS, Neighbours, lay_out, nearest_neighbours
+from selfguide.models.encoders import load_encoder
+from selfguide.progress import Reporter
+from selfguide.report.map_page import MapCluster, MapSide, map_page
+from selfguide.report.table import Cell, Heading, Table, to_csv
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+    from sentence_transformers import SentenceTransformer
+
+MOST = 50_000
+"""Sentences on a map, unless asked otherwise."""
+FEWEST = 20
+
+
+@dataclass(frozen=True)
+class Side:
+    """What one encoder makes of the sentences."""
+
+    encoder: str
+    places: NDArray[np.float32]
+    """(count, 2), in [0, 1]."""
+    neighbours: Neighbours
+
+
+@dataclass(frozen=True)
+class TextMap:
+    """A map of sentences."""
+
+    sentences: list[str]
+    sides: tuple[Side, ...]
+    """The encoder's, after that of the encoder before, if there is one."""
+    labels: NDArray[np.int64]
+    """The group of each sentence on the last side; -1 for none."""
+    clusters: list[Cluster]
+    read: int
+    """Sentences of the text, of which those on the map may be a sample."""
+
+    def html(self, title: str) -> str:
+        """Return the map as one page that needs nothing else.
+
+        Args:
+            title: The page's title.
+
+        Returns:
+            The HTML text.
+        """
+        sides = [
+            MapSide(side.encoder, side.places, side.neighbours.indices, side.neighbours.cosines) for side in self.sides
+        ]
+        clusters = [MapCluster(cluster.words, cluster.size, cluster.example) for cluster in self.clusters]
+        return map_page(title, self.sentences, sides, self.labels, clusters, self.read)
+
+    def csv(self) -> str:
+        """Return the map as a table with a row for each sentence: its place, its group, the group's words."""
+        side = self.sides[-1]
+        headings = [
+            Heading("sentence", False),
+            Heading("x"),
+            Heading("y"),
+            Heading("cluster", False),
+            Heading("words", False),
+        ]
+        rows = []
+        for sentence, (x, y), label in zip(self.sentences, side.places, self.labels, strict=True):
+            group = ("", "") if label == APART else (str(label + 1), " ".join(self.clusters[label].words))
+            place = [Cell(f"{value:.4f}", value=round(float(value), 4)) for value in (x, y)]
+            rows.append([Cell(sentence, sentence=True), *place, *map(Cell, group)])
+        return to_csv(Table(headings, rows))
+
+    def write(self, output: Path, title: str) -> Path:
+        """Write the page, and the table beside it.
+
+        Args:
+            output: The page's file.
+            title: Its title.
+
+        Returns:
+            The table's file.
+        """
+        table = output.with_suffix(".csv")
+        write_text(table, self.csv())
+        write_text(output, self.html(title))
+        return table
+
+
+def sentence_map(
+    text: str | Path | Iterable[str] | Iterable[Path] | Sentences,
+    encoder: str | Path | SentenceTransformer = "mini",
+    *,
+    before: str | Path | SentenceTransformer | None = None,
+    limit: int = MOST,
+    seed: int = 1,
+    device: str | None = None,
+    text_options: TextOptions | None = None,
+    reporter: Reporter | None = None,
+) -> TextMap:
+    """Make a map of a text.
+
+    Args:
+        text: As for :func:`selfguide.train`.
+        encoder: ``"mini"``, a folder, a hub name or a loaded SentenceTransformer.
+        before: Another encoder to compare with; its map is the one that the encoder's starts from.
+        limit: Most sentences on the map; of a longer text a random sample is shown.
+        seed: Of the sample and of the layout.
+        device: ``"cpu"``, ``"cuda"`` or ``"mps"``; ``None`` for the best there is.
+        text_options: How the text is read and cleaned.
+        reporter: Shows progress.
+
+    Returns:
+        The map.
+
+    Raises:
+        SelfguideError: The text has fewer than twenty sentences, or UMAP is not installed.
+
+    Example::
+
+        found = selfguide.sentence_map("notes.txt", "notes-encoder", before="mini")
+        found.write(Path("map.html"), "Notes")
+    """
+    reporter = reporter or Reporter(quiet=True)
+    sentences, read = _sample(open_text(text, text_options or TextOptions()), limit, seed, reporter)
+    if len(sentences) < FEWEST:
+        found = "1 sentence" if len(sentences) == 1 else f"{len(sentences)} sentences"
+        raise SelfguideError(f"A map needs at least {FEWEST} different sentences, and this text has {found}.")
+    sides: list[Side] = []
+    vectors = np.empty((0, 0), dtype=np.float32)
+    for one in ([] if before is None else [before]) + [encoder]:
+        vectors = _unit_vectors(one, sentences, device, reporter)
+        neighbours = nearest_neighbours(vectors, NEIGHBOURS - 1, reporter)
+        start = sides[0].places if sides else None
+        sides.append(Side(_name(one), lay_out(vectors, neighbours, seed, reporter, start), neighbours))
+    labels, clusters = find_clusters(sides[-1].places, vectors, sentences)
+    return TextMap(sentences, tuple(sides), labels, clusters, read)
+
+
+def _sample(text: Sentences, limit: int, seed: int, reporter: Reporter) -> tuple[list[str], int]:
+    """Read the text once, and keep a uniform sample of it in its order."""
+    draw = random.Random(seed)
+    kept: list[tuple[int, str]] = []
+    read = 0
+    with reporter.bar("reading", None, "sentences") as advance:
+        for read, sentence in enumerate(text, start=1):
+            if len(kept) < limit:
+                kept.append((read, sentence))
+            elif (place := draw.randrange(read)) < limit:
+                kept[place] = (read, sentence)
+            if read % 1000 == 0:
+                advance(1000, "")
+    reporter.note(text.summary.describe() + ".")
+    if read > len(kept):
+        reporter.note(f"The map shows {len(kept):,} of them, drawn at random; --limit changes the number.")
+    return [sentence for _, sentence in sorted(kept)], read
+
+
+def _unit_vectors(
+    encoder: str | Path | SentenceTransformer, sentences: list[str], device: str | None, reporter: Reporter
+) -> NDArray[np.float32]:
+    model = load_encoder(encoder, device=device)
+    parts = []
+    with reporter.bar(f"encoding with {_name(encoder)}", len(sentences), "sentences") as advance:
+        for chunk, vectors in vector_chunks(model, sentences, normalise=True):
+            parts.append(vectors)
+            advance(len(chunk), "")
+    found = np.concatenate(parts)
+    if not np.isfinite(found).all():
+        raise SelfguideError(f"{_name(encoder)} gives vectors that are not finite; its weights are damaged.")
+    return found
+
+
+def _name(encoder: str | Path | SentenceTransformer) -> str:
+    return Path(encoder).name if isinstance(encoder, str | Path) else "the encoder"

@@ -1,0 +1,67 @@
+"""Groups and their words; nearest neighbours against a naive loop."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from selfguide.mapping.clusters import find_clusters, telling_words
+from selfguide.mapping.layout import nearest_neighbours
+from selfguide.progress import Reporter
+
+
+def _units(count: int, dim: int, seed: int = 0) -> np.ndarray:
+    vectors = np.random.default_rng(seed).normal(size=(count, dim)).astype(np.float32)
+    return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+
+
+@pytest.mark.parametrize(("count", "k"), [(2, 14), (9, 3), (1500, 14)])
+def test_neighbours_are_those_of_a_naive_search(count: int, k: int) -> None:
+    vectors = _units(count, 6)
+    found = nearest_neighbours(vectors, k, Reporter(quiet=True))
+    assert found.indices.shape == (count, min(k, count - 1))
+    for row in range(0, count, 97):
+        near = vectors.astype(np.float64) @ vectors[row]
+        near[row] = -np.inf
+        expected = np.sort(near)[::-1][: min(k, count - 1)]
+        np.testing.assert_allclose(found.cosines[row], expected, atol=1e-6)
+        np.testing.assert_allclose(near[found.indices[row]], expected, atol=1e-6)
+        assert row not in found.indices[row]
+
+
+def test_three_heaps_are_three_groups_with_their_words_and_a_typical_sentence() -> None:
+    topics = {"train": (0.1, 0.1), "bread": (0.9, 0.2), "moon": (0.5, 0.9)}
+    generator = np.random.default_rng(1)
+    sentences, places, vectors = [], [], []
+    for number, (word, middle) in enumerate(topics.items()):
+        for row in range(30 + 10 * number):
+            sentences.append(f"The {word} is {'very ' if row % 2 else ''}nice, and the {word} comes at {row}.")
+            places.append(np.array(middle) + generator.normal(scale=0.01, size=2))
+            vectors.append(np.eye(3)[number] + generator.normal(scale=0.05, size=3))
+    labels, clusters = find_clusters(np.array(places, np.float32), np.array(vectors, np.float32), sentences)
+    assert [cluster.size for cluster in clusters] == [50, 40, 30]
+    assert [cluster.words[0] for cluster in clusters] == ["moon", "bread", "train"]
+    assert all("the" not in cluster.words for cluster in clusters)
+    assert labels.tolist() == [2] * 30 + [1] * 40 + [0] * 50
+    for number, cluster in enumerate(clusters):
+        assert labels[cluster.example] == number
+
+
+def test_weights_follow_the_formula() -> None:
+    sentences = ["red red apple", "red apple pie", "blue sky today", "blue blue sky"]
+    labels = np.array([0, 0, 1, 1])
+    words = telling_words(sentences, labels, 2)
+    # A = 6 words a group: red 3/6 · log(1 + 3.5/3.5), apple 2/6 · log(1 + 4.5/2.5); "pie" stands in one sentence only.
+    weights = {"red": 0.5 * np.log(2), "apple": 2 / 6 * np.log(1 + 4.5 / 2.5)}
+    assert words[0] == tuple(sorted(weights, key=lambda word: -weights[word]))
+    assert words[1] == ("blue", "sky")
+
+
+@pytest.mark.parametrize(
+    "sentences",
+    [["…", "!!", "12"], ["今天天气很好我们去公园散步吧", "今天天气很好我们去河边钓鱼吧", "火车晚点了我们等了一个小时"]],
+)
+def test_writing_without_words_or_spaces(sentences: list[str]) -> None:
+    found = telling_words(sentences * 2, np.zeros(6, dtype=np.int64), 1)
+    assert len(found) == 1
+    assert all(len(word) <= 2 for word in found[0])
