@@ -97,7 +97,7 @@ def test_without_a_clear_gain_the_original_comes_back_bit_by_bit(
     encoder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     out = tmp_path / "out"
-    monkeypatch.setattr(adapt, "CERTAIN", 1e9)
+    monkeypatch.setattr(adapt, "CLEAR", 1e9)
     selfguide.adapt(encoder, toy_sentences(80), output=out, learning_rate=1e-3, **{**QUICK, "report": True})
     before, after = weights(encoder), weights(out)
     assert all(torch.equal(before[name], after[name]) for name in before)
@@ -112,7 +112,8 @@ def test_without_a_clear_gain_the_original_comes_back_bit_by_bit(
 def test_a_gain_beyond_doubt_is_kept(encoder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The measurement is real; only how certain it must be is lowered, since three steps on toys gain little."""
     out = tmp_path / "out"
-    monkeypatch.setattr(adapt, "CERTAIN", -1e9)
+    monkeypatch.setattr(adapt, "CLEAR", -1e9)
+    monkeypatch.setattr(adapt, "FEWEST_KEPT", 0.0)
     monkeypatch.setattr(adapt, "HARM", 1e9)
     selfguide.adapt(encoder, toy_sentences(80), output=out, learning_rate=1e-4, **QUICK)
     record = record_of(out)
@@ -183,11 +184,13 @@ def test_a_named_pooling_makes_a_sentence_encoder_of_a_plain_folder(bert: Path) 
 
 def test_the_size_of_the_text_sets_the_number_of_steps() -> None:
     settings = registry.method_class("adapt").defaults
-    steps = {}
+    steps, rates = {}, []
     for count in (20, 200, 5_000, 64_000, 1_000_000):
         found = settings_for(count, settings)
         steps[count] = found.max_steps or found.epochs * count / found.batch_size
-        assert found.learning_rate == settings.learning_rate
+        rates.append(found.learning_rate)
+    assert rates == sorted(rates, reverse=True)
+    assert (rates[0], rates[-1]) == (adapt.HIGHEST_RATE, adapt.LOWEST_RATE)
     assert steps[20] < steps[200] <= steps[5_000] <= steps[64_000] <= steps[1_000_000] == adapt.MOST_STEPS
     asked = TrainingSettings(epochs=2.0)
     assert settings_for(100, asked) == asked

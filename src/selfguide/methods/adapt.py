@@ -1,10 +1,11 @@
 """Adapt a sentence encoder to a text without labels, and give it back unchanged where the text gives no reason to change it.
 
 The loss is :class:`~selfguide.losses.GuidedContrastLoss` on the encoder's own modules: its pooling, normalisation, prompts and
-length stay as they are, nothing random is added, and the learning rate is small. How long training takes follows from the size
-of the text. Afterwards the encoder as it was, the trained one and weight averages of the two are compared, and one of them is
-kept (:mod:`selfguide.training.weight_averages`): with dev pairs the one with the best score; without, the furthest one whose
-gain on held-out copies of the text's sentences is beyond doubt (:mod:`selfguide.training.self_retrieval`).
+length stay as they are, nothing random is added, and the learning rate is small. It and the number of steps follow from the size
+of the text. Afterwards the encoder as it was, the trained one and their weight average are compared, and one of them is kept
+(:mod:`selfguide.training.weight_averages`): with dev pairs the one with the best score; without, the one in whose eyes half of a
+sentence's words find the sentence best, if the gain is clear and neither the sentences' neighbours nor general English have
+suffered (:mod:`selfguide.training.self_retrieval`).
 
 The contrast is SimCSE's: Gao, Yao and Chen, EMNLP 2021. Averaging weights with the original: Wortsman et al., Robust Fine-Tuning
 of Zero-Shot Models, CVPR 2022.
@@ -28,7 +29,7 @@ from selfguide.models.encoders import POOLINGS, with_pooling
 from selfguide.models.starting_points import RAW, STATIC, default_prompt
 from selfguide.options import CheckedOptions, OneOf
 from selfguide.training.callbacks import DEV_METRIC, saveable_weights
-from selfguide.training.self_retrieval import ThinnedCopies, paired_z
+from selfguide.training.self_retrieval import Probe
 from selfguide.training.settings import BY_TEXT_SIZE, TrainingSettings
 from selfguide.training.weight_averages import AS_IT_WAS, TRAINED, Choice, WeightAverages
 
@@ -43,14 +44,18 @@ if TYPE_CHECKING:
 OWN = "own"
 """Pooling that leaves the encoder's modules as they are."""
 FEWEST_SENTENCES = 20
-STEPS, MOST_EPOCHS, MOST_STEPS = 80, 10.0, 1000
+FEWEST_STEPS, MOST_EPOCHS, MOST_STEPS = 16, 10.0, 1000
 """A small text is read again until there are so many steps, but not more often than this; of a large one so much is read."""
+DISTANCE, LOWEST_RATE, HIGHEST_RATE = 3.6e-4, 5e-6, 2e-5
+"""Learning rate times steps, which says how far the weights may move, and the bounds of the rate."""
 SHARES = (0.5, TRAINED)
 """The candidates besides the encoder as it was."""
-SAMPLE, FEWEST_IN_SAMPLE = 600, 50
+SAMPLE, FEWEST_IN_SAMPLE = 1000, 50
 """Sentences that candidates are compared on, and below how many the comparison says nothing."""
-CERTAIN, HARM = 2.0, 2.0
-"""Standard errors by which a gain must differ from none, and a loss on other text too, to be counted."""
+CLEAR, HARM = 1.0, 2.0
+"""Standard errors by which a gain on the text must differ from none, and a loss on general English, to be counted."""
+FEWEST_KEPT = 0.8
+"""Share of each sentence's nearest neighbours that must stay: training on one repeated template replaces more."""
 _DROPOUT = 0.1
 
 
@@ -88,7 +93,7 @@ class Adapt(TuningMethod):
     is_default = True
     Options = AdaptOptions
     options: AdaptOptions
-    defaults = TrainingSettings(batch_size=64, learning_rate=5e-6, epochs=BY_TEXT_SIZE)
+    defaults = TrainingSettings(batch_size=64, learning_rate=BY_TEXT_SIZE, epochs=BY_TEXT_SIZE)
     citation = CITATION
 
     def check_start(self, start: StartingPoint, name: str, reporter: Reporter) -> None:
@@ -161,22 +166,24 @@ def _quiet_datasets() -> Iterator[None]:
 
 
 def settings_for(count: int, settings: TrainingSettings) -> TrainingSettings:
-    """Return settings whose number of steps follows from the size of the text, unless one was asked for.
+    """Return settings whose number of steps and learning rate follow from the size of the text, unless they were asked for.
 
     Args:
         count: Sentences of the text.
         settings: The settings of the run.
 
     Returns:
-        Settings with a number of epochs, and with a limit of steps for a large text.
+        Complete settings, with a limit of steps for a large text.
     """
-    if settings.epochs != BY_TEXT_SIZE:
-        return settings
     per_epoch = max(1.0, count / (settings.batch_size * settings.gradient_accumulation))
-    epochs = min(MOST_EPOCHS, max(1.0, STEPS / per_epoch))
-    return replace(
-        settings, epochs=epochs, max_steps=settings.max_steps or (MOST_STEPS if per_epoch > MOST_STEPS else 0)
-    )
+    if settings.epochs == BY_TEXT_SIZE:
+        most = MOST_STEPS if per_epoch > MOST_STEPS else 0
+        epochs = min(MOST_EPOCHS, max(1.0, FEWEST_STEPS / per_epoch))
+        settings = replace(settings, epochs=epochs, max_steps=settings.max_steps or most)
+    if settings.learning_rate == BY_TEXT_SIZE:
+        steps = settings.max_steps or max(1.0, settings.epochs * per_epoch)
+        settings = replace(settings, learning_rate=min(HIGHEST_RATE, max(LOWEST_RATE, DISTANCE / steps)))
+    return settings
 
 
 def _by_dev(averages: WeightAverages, context: FitContext) -> Choice:
@@ -194,42 +201,41 @@ def _by_dev(averages: WeightAverages, context: FitContext) -> Choice:
 
 
 def _by_text(averages: WeightAverages, context: FitContext) -> Choice:
-    """Choose without labels: the furthest average that is certainly better on the text and not certainly worse elsewhere."""
+    """Choose without labels: the candidate that is best on the text, if the gain is clear and nothing else has changed much."""
     reporter, seed = context.reporter, context.settings.seed
-    text = ThinnedCopies.of(context.text["sentence"][:], SAMPLE, seed)
-    by = "copies of the text's sentences finding each other"
+    text = Probe.of(context.text["sentence"][:], SAMPLE, 2, seed)
+    by = "half of a sentence's words finding the sentence"
     if len(text) < FEWEST_IN_SAMPLE:
-        return Choice(
-            AS_IT_WAS,
-            by,
-            (),
-            None,
+        sentence = (
             f"The text has only {len(text)} sentences that are long enough to compare encoders on, which is no reason to change "
-            "this one: it came back as it was.",
+            "this one: it came back as it was."
         )
-    elsewhere = ThinnedCopies.of(demo_sentences(), SAMPLE // 2, seed)
+        return Choice(AS_IT_WAS, by, (), None, sentence)
+    general = Probe.of(demo_sentences(), SAMPLE // 3, 1, seed)
     with reporter.bar("choosing", 1 + len(SHARES), "candidates") as advance:
         averages.load(AS_IT_WAS)
-        before, general = text.reciprocal_ranks(averages.encoder), elsewhere.reciprocal_ranks(averages.encoder)
+        before, general_before = text.measure(averages.encoder), general.measure(averages.encoder)
         advance(1, "")
-        scores, kept, evidence = [(AS_IT_WAS, float(before.mean()))], AS_IT_WAS, 0.0
+        scores = [(AS_IT_WAS, float(before.found.mean()))]
+        kept = scores[0]
+        evidence: float | None = None
         for share in SHARES:
             encoder = averages.load(share)
-            after = text.reciprocal_ranks(encoder)
-            gain, loss = paired_z(after - before), paired_z(elsewhere.reciprocal_ranks(encoder) - general)
-            scores.append((share, float(after.mean())))
-            if gain > CERTAIN and loss > -HARM and after.mean() > dict(scores)[kept]:
-                kept, evidence = share, gain
+            after = text.measure(encoder)
+            scores.append((share, float(after.found.mean())))
+            clear = after.gain(before) > CLEAR and after.overlap(before) >= FEWEST_KEPT
+            harmless = general.measure(encoder).gain(general_before) > -HARM
+            if clear and harmless and scores[-1][1] > kept[1]:
+                kept, evidence = scores[-1], after.gain(before)
             advance(1, "")
-    table = dict(scores)
-    if kept == AS_IT_WAS:
+    if kept[0] == AS_IT_WAS:
         sentence = "The text gave no clear reason to change the encoder: it came back as it was."
     else:
         sentence = (
-            f"Kept {_way(kept)}: thinned copies of the text's sentences find each other better than before "
-            f"({table[AS_IT_WAS]:.3f} to {table[kept]:.3f}, {evidence:.1f} standard errors)."
+            f"Kept {_way(kept[0])}: half of a sentence's words find the sentence in the text better than before "
+            f"({scores[0][1]:.3f} to {kept[1]:.3f}, {evidence:.1f} standard errors)."
         )
-    return Choice(kept, by, tuple(scores), evidence, sentence)
+    return Choice(kept[0], by, tuple(scores), evidence, sentence)
 
 
 def _way(share: float) -> str:

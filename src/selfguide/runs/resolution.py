@@ -32,8 +32,9 @@ def resolve(config: RunConfig, start: StartingPoint | None = None) -> tuple[RunC
     reference = config.method or registry.default_method((start or starting_point(config.encoder)).kind)
     method = registry.make(reference, config.options)
     training = method.defaults.override(config.training)
-    if training.epochs == BY_TEXT_SIZE != method.defaults.epochs:
-        raise UsageError(f"epochs must be above 0 for the method {method.name}, got {training.epochs:g}.")
+    for setting in ("epochs", "learning_rate"):
+        if getattr(training, setting) == BY_TEXT_SIZE != getattr(method.defaults, setting):
+            raise UsageError(f"{setting} must be above 0 for the method {method.name}, got 0.")
     if method.family != "tuning" and training.max_length != method.defaults.max_length:
         raise UsageError(
             f"The method {method.name} does not tune the encoder, so it has no training length: leave max_length out, and "

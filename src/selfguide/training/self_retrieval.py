@@ -1,12 +1,12 @@
-"""A score without labels: do two thinned copies of a sentence find each other among those of other sentences?
+"""A score without labels: does a random half of a sentence's words find the whole sentence among the others of the text?
 
-Each copy keeps a random half of the sentence's words, in their order. For one copy, the other sentences' copies are the
-candidates, and the reciprocal rank of its own twin says how well it is found:
+The score of an encoder is the mean reciprocal rank of the whole sentence, given half of its words:
 
-    score = mean over sentences of (1 / rank of the twin, given the first copy + the same given the second) / 2
+    score = mean over sentences of 1 / rank of the sentence among all sentences of the sample
 
-The score of each sentence is kept, so that two encoders can be compared sentence by sentence. What is known about the score:
-``docs/results/choosing.md``, where it is called ``thinned``.
+It is kept for each sentence, so that two encoders are compared sentence by sentence and the difference has a standard error.
+Beside it stands how many of each sentence's nearest neighbours are still those of the other encoder: where an encoder has learnt
+to tell a template's copies apart, the score rises a little while the neighbours become others.
 """
 
 from __future__ import annotations
@@ -25,56 +25,81 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from sentence_transformers import SentenceTransformer
 
+NEIGHBOURS = 10
 FEWEST_WORDS = 4
 """Of shorter sentences half is a word or two, which says nothing."""
 _BLOCK = 1024
 
 
 @dataclass(frozen=True)
-class ThinnedCopies:
-    """Two thinned copies of each sentence."""
+class Measured:
+    """What one encoder makes of a probe."""
 
-    first: list[str]
-    second: list[str]
+    found: NDArray[np.float64]
+    """For each sentence, the mean reciprocal rank at which halves of it find it."""
+    near: NDArray[np.int64]
+    """The nearest neighbours of each sentence."""
+
+    def gain(self, before: Measured) -> float:
+        """Return how much better sentences are found than by another encoder, in standard errors of the difference."""
+        return paired_z(self.found - before.found)
+
+    def overlap(self, before: Measured) -> float:
+        """Return the share of another encoder's nearest neighbours that are still among the nearest."""
+        if not self.near.size:
+            return 1.0
+        shared = [len(set(mine) & set(theirs)) for mine, theirs in zip(self.near, before.near, strict=True)]
+        return float(np.mean(shared)) / self.near.shape[1]
+
+
+@dataclass(frozen=True)
+class Probe:
+    """A sample of a text, and halves of its sentences."""
+
+    sentences: list[str]
+    halves: list[list[str]]
+    """For each draw, half of the words of every sentence, in their order."""
 
     def __len__(self) -> int:
-        return len(self.first)
+        return len(self.sentences)
 
     @classmethod
-    def of(cls, sentences: Sequence[str], most: int, seed: int) -> ThinnedCopies:
-        """Thin a random sample of the sentences that are long enough.
+    def of(cls, text: Sequence[str], most: int, draws: int, seed: int) -> Probe:
+        """Draw a sample of the sentences that are long enough.
 
         Args:
-            sentences: The text.
+            text: The sentences.
             most: Sentences in the sample at most.
+            draws: Halves of each sentence.
             seed: Seed of the sample and of the words that are kept.
 
         Returns:
-            The copies; empty where no sentence is long enough.
+            The probe; empty where no sentence is long enough.
         """
         draw = random.Random(seed)
-        words = [split for sentence in sentences if len(split := sentence.split()) >= FEWEST_WORDS]
-        if len(words) > most:
-            words = draw.sample(words, most)
+        long = list(dict.fromkeys(sentence for sentence in text if len(sentence.split()) >= FEWEST_WORDS))
+        sample = draw.sample(long, min(most, len(long)))
 
-        def thin(pieces: list[str]) -> str:
-            kept = sorted(draw.sample(range(len(pieces)), (len(pieces) + 1) // 2))
-            return " ".join(pieces[place] for place in kept)
+        def half(sentence: str) -> str:
+            words = sentence.split()
+            return " ".join(words[place] for place in sorted(draw.sample(range(len(words)), len(words) // 2)))
 
-        return cls([thin(pieces) for pieces in words], [thin(pieces) for pieces in words])
+        return cls(sample, [[half(sentence) for sentence in sample] for _ in range(draws)])
 
-    def reciprocal_ranks(self, encoder: SentenceTransformer) -> NDArray[np.float64]:
-        """Return how well the copies of each sentence find each other.
+    def measure(self, encoder: SentenceTransformer) -> Measured:
+        """Measure an encoder.
 
         Args:
             encoder: The encoder.
 
         Returns:
-            The mean reciprocal rank of each sentence's twin, both ways round; (sentences,).
+            How well sentences are found, and their neighbours.
         """
-        both = sentence_vectors(encoder, [*self.first, *self.second], normalise=True)
-        first, second = both[: len(self)], both[len(self) :]
-        return (_reciprocal_ranks(first, second) + _reciprocal_ranks(second, first)) / 2
+        everything = [*self.sentences, *(half for halves in self.halves for half in halves)]
+        vectors = sentence_vectors(encoder, everything, normalise=True)
+        whole, *halves = vectors.reshape(1 + len(self.halves), len(self), -1)
+        found = np.mean([reciprocal_ranks(part, whole) for part in halves], axis=0)
+        return Measured(found, _neighbours(whole))
 
 
 def paired_z(differences: NDArray[np.float64]) -> float:
@@ -91,8 +116,16 @@ def paired_z(differences: NDArray[np.float64]) -> float:
     return 0.0 if spread == 0 else float(differences.mean()) * math.sqrt(count) / spread
 
 
-def _reciprocal_ranks(queries: NDArray[np.float32], candidates: NDArray[np.float32]) -> NDArray[np.float64]:
-    """Rank the candidate of the same row; of candidates with the same cosine, half count as nearer."""
+def reciprocal_ranks(queries: NDArray[np.float32], candidates: NDArray[np.float32]) -> NDArray[np.float64]:
+    """Return 1 / rank of the candidate of the same row for every query; of equal cosines, half count as nearer.
+
+    Args:
+        queries: Vectors of length 1 (count, dim).
+        candidates: Vectors of length 1 (count, dim).
+
+    Returns:
+        One number for each query.
+    """
     ranks = []
     for start in range(0, len(queries), _BLOCK):
         cosines = queries[start : start + _BLOCK] @ candidates.T
@@ -100,3 +133,9 @@ def _reciprocal_ranks(queries: NDArray[np.float32], candidates: NDArray[np.float
         nearer, equal = (cosines > own).sum(axis=1), (cosines == own).sum(axis=1) - 1
         ranks.append(1.0 + nearer + equal / 2)
     return 1.0 / np.concatenate(ranks) if ranks else np.zeros(0)
+
+
+def _neighbours(vectors: NDArray[np.float32]) -> NDArray[np.int64]:
+    cosines = vectors @ vectors.T
+    np.fill_diagonal(cosines, -np.inf)
+    return np.argsort(-cosines, axis=1, kind="stable")[:, : min(NEIGHBOURS, len(vectors) - 1)]
