@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from selfguide.runs.calibrate import calibrate
     from selfguide.runs.run import adapt, train
     from selfguide.runs.similarity import similarity_percentile
+    from selfguide.serving.server import serve
     from selfguide.studies.run import study
 
 __version__ = "0.1.0"
@@ -40,6 +41,7 @@ __all__ = [
     "load",
     "load_encoder",
     "sentence_map",
+    "serve",
     "similarity_percentile",
     "study",
     "train",
@@ -58,6 +60,7 @@ _WHERE = {
     "load_encoder": "selfguide.models.encoders",
     "similarity_percentile": "selfguide.runs.similarity",
     "sentence_map": "selfguide.mapping.text_map",
+    "serve": "selfguide.serving.server",
     "study": "selfguide.studies.run",
     "train": "selfguide.runs.run",
 }

@@ -134,6 +134,6 @@ def serve(
         index,
         map,
     )
-    from selfguide.serving.server import serve as run
+    from selfguide.serving.server import run
 
     run(settings, Reporter(quiet=quiet))

@@ -93,13 +93,13 @@ def _add_encoding(app: FastAPI, state: State) -> None:
                 raise Refusal(400, message, code="too_many_inputs", parameter="second")
             found = await state.encode(request, seat, encoder, first + second, body.truncate)
             cosines = _cosine(found.values[: len(first)], found.values[len(first) :])
-            percentiles = None if state.percentile is None else state.percentile(found.encoder, cosines)
+            scale = state.scales.get(found.encoder)
             single = isinstance(body.first, str) and isinstance(body.second, str)
             return _json(
                 {
                     "object": "similarity",
                     "cosine": _plain(cosines, single),
-                    "percentile": None if percentiles is None else _plain(percentiles, single),
+                    "percentile": None if scale is None else _plain(scale.percentile(cosines).round(3), single),
                     "model": found.encoder,
                     "usage": _usage(found.tokens),
                 }

@@ -118,7 +118,9 @@ class SimilarityAnswer(BaseModel):
     cosine: float | list[float]
     percentile: Annotated[
         float | list[float] | None,
-        Field(description="Share of unrelated pairs of the encoder's own text that are less similar, in per cent."),
+        Field(
+            description="Per cent of random pairs of the encoder's own text that are not closer; null if its folder keeps none."
+        ),
     ]
     model: str
     usage: Usage

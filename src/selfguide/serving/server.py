@@ -6,19 +6,73 @@ import asyncio
 import contextlib
 import signal
 import socket
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
 
 import uvicorn
 
-from selfguide.errors import SelfguideError
+from selfguide.engine.similarity_scale import SimilarityScale, read_scale
+from selfguide.errors import SelfguideError, UsageError
 from selfguide.progress import Reporter
 from selfguide.serving.app import make_app
 from selfguide.serving.encoder_process import EncoderProcess
-from selfguide.serving.settings import LOOPBACK, ServeSettings
+from selfguide.serving.settings import LOOPBACK, ServeOptions, ServeSettings, named_encoders
 from selfguide.serving.state import State, finish
 
 
-def serve(settings: ServeSettings, reporter: Reporter) -> None:
+def serve(
+    encoders: str | Path | Mapping[str, str | Path],
+    *,
+    index: str | Path | None = None,
+    map: str | Path | None = None,
+    keys: Sequence[str] = (),
+    allowed_hosts: Sequence[str] = (),
+    quiet: bool = False,
+    **options: Any,
+) -> None:
+    """Serve encoders over HTTP until SIGTERM or Ctrl-C, as the command ``selfguide serve`` does.
+
+    Args:
+        encoders: A folder, a hub name or ``"mini"``; or several by the names that requests call them.
+        index: Folder of an index to search.
+        map: A page that ``selfguide map`` wrote.
+        keys: API keys, one of which requests must carry; none are needed if there are none.
+        allowed_hosts: Further names under which a server on a loopback address may be reached.
+        quiet: Leave out notes.
+        **options: Fields of :class:`~selfguide.serving.settings.ServeOptions`: ``host``, ``port``, ``max_length`` …
+
+    Raises:
+        SelfguideError: The address cannot be used, or an encoder cannot be loaded.
+        UsageError: An option is not allowed.
+
+    Example::
+
+        selfguide.serve("notes-encoder", port=8000, normalise=True)
+    """
+    unknown = set(options) - {item.name for item in fields(ServeOptions)}
+    if unknown:
+        raise UsageError(
+            f"serve has no option {min(unknown)}; it takes {', '.join(item.name for item in fields(ServeOptions))}."
+        )
+    named = (
+        {name: str(place) for name, place in encoders.items()}
+        if isinstance(encoders, Mapping)
+        else named_encoders([str(encoders)])
+    )
+    settings = ServeSettings(
+        named,
+        ServeOptions(**options),
+        tuple(keys),
+        tuple(allowed_hosts),
+        None if index is None else Path(index),
+        None if map is None else Path(map),
+    )
+    run(settings, Reporter(quiet=quiet))
+
+
+def run(settings: ServeSettings, reporter: Reporter) -> None:
     """Serve until SIGTERM or Ctrl-C; what was taken is finished first.
 
     Args:
@@ -33,10 +87,24 @@ def serve(settings: ServeSettings, reporter: Reporter) -> None:
     try:
         port = listening.getsockname()[1]
         host = f"[{options.host}]" if ":" in options.host else options.host
-        state = State(settings)
+        state = State(settings, scales=_scales(settings, reporter))
         asyncio.run(_run(state, listening, f"http://{host}:{port}", reporter))
     finally:
         listening.close()
+
+
+def _scales(settings: ServeSettings, reporter: Reporter) -> dict[str, SimilarityScale]:
+    """Return what a cosine means, for the encoders whose folder says it."""
+    found = {}
+    for name, place in settings.encoders.items():
+        try:
+            scale = read_scale(Path(place)) if Path(place).is_dir() else None
+        except SelfguideError as error:
+            reporter.warn(f"Similarities of {name} come without percentiles: {error}")
+            continue
+        if scale is not None:
+            found[name] = scale
+    return found
 
 
 def bound(host: str, port: int) -> socket.socket:

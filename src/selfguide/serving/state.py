@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from starlette.requests import ClientDisconnect, Request
 
+from selfguide.engine.similarity_scale import SimilarityScale
 from selfguide.engine.vector_form import VectorForm
 from selfguide.serving.admission import Places, Seat
 from selfguide.serving.encoder_process import EncoderProcess, Events, Job
@@ -43,9 +44,6 @@ class Searcher(Protocol):
         """Find rows by the words of a text and by its vector."""
 
 
-Percentile = Callable[[str, "NDArray[np.float64]"], "NDArray[np.float64] | None"]
-
-
 @dataclass
 class State:
     """One server.
@@ -59,7 +57,8 @@ class State:
     searcher: Searcher | None = None
     searched_with: str | None = None
     """Name of the encoder that made the index."""
-    percentile: Percentile | None = None
+    scales: Mapping[str, SimilarityScale] = field(default_factory=dict)
+    """What a cosine means, for the encoders whose folder says it."""
     began: int = field(default_factory=lambda: int(time.time()))
 
     def __post_init__(self) -> None:

@@ -39,7 +39,8 @@ at("pair").addEventListener("submit", async (event) => {
     at("value").textContent = answer.cosine.toFixed(3).replace("-", "−");
     at("bar").style.width = Math.max(0, 100 * answer.cosine) + "%";
     at("percentile").textContent = answer.percentile === null ? "" :
-      `More similar than ${answer.percentile.toFixed(1)} % of unrelated pairs of the encoder's own text.`;
+      answer.percentile === 100 ? "More similar than any random pair of the text that the encoder was made on." :
+      `More similar than ${answer.percentile.toFixed(1)} % of random pairs of the text that the encoder was made on.`;
     at("cosine").hidden = false;
   } catch (error) {
     at("cosine").hidden = true;
@@ -49,6 +50,9 @@ at("pair").addEventListener("submit", async (event) => {
   }
 });
 
+// A link can carry what to compare and what to search for: #first=…&second=…&q=…
+const asked = new URLSearchParams(location.hash.slice(1));
+for (const id of ["first", "second"]) if (asked.has(id)) at(id).value = asked.get(id);
 if (!at("key")) at("pair").requestSubmit();  // the example, so that the page shows what it is for
 
 for (const id of ["first", "second"]) {
@@ -95,6 +99,7 @@ if (at("query")) {
       fail("search-failure", error);
     }
   };
+  if (asked.has("q")) { at("query").value = asked.get("q"); search(); }
   at("query").addEventListener("input", () => { clearTimeout(timer); timer = setTimeout(search, 200); });
 }
 
