@@ -106,7 +106,6 @@ def test_a_second_signal_ends_the_server_at_once(bert: Path, tmp_path: Path) -> 
     ("words", "code", "part"),
     [
         (["/nowhere"], 1, "There is no encoder called '/nowhere'"),
-        (["mini", "--backend", "bf16"], 2, "bf16"),
         (["mini", "--device", "cuda"], 2, "CUDA"),
     ],
 )
@@ -128,7 +127,6 @@ def test_an_encoder_that_cannot_be_loaded_ends_the_server_with_a_sentence(
         (["mini", "--host", "203.0.113.7"], "not an address of this machine"),
         (["mini", "--host", "no.such.host.invalid"], "is not known"),
         (["mini", "--map", "nowhere.html"], "There is no map at nowhere.html"),
-        (["mini", "--index", "nowhere"], "nowhere"),
         (["mini", "--api-key-file", "nowhere"], "cannot be read"),
         (["mini", "mini"], "Two encoders"),
         (["mini", "--max-length", "1"], "max_length"),
