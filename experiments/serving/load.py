@@ -24,7 +24,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -32,12 +32,13 @@ from typing import Any
 import numpy as np
 
 from experiments.provenance import RESULTS, command_parser, folder_hash, provenance, write
-from selfguide.data.resources import demo_sentences, mini_folder
+from selfguide.data.resources import mini_folder
 
 OURS, PLAIN, PLAIN_ASYNC = "selfguide serve", "plain FastAPI", "plain FastAPI, async def"
 # The plain server's batches of one are compared with vectors that SentenceTransformer computes in batches of 32.
 TOLERANCE = {OURS: 1e-6, PLAIN: 1e-5, PLAIN_ASYNC: 1e-5}
 _SOAK_CLIENTS = 64
+SENTENCES = 1000
 
 
 def main() -> None:
@@ -74,19 +75,13 @@ def measure(name: str, folder: Path, soak: int, arguments: argparse.Namespace) -
     """
     with tempfile.TemporaryDirectory() as scratch:
         vectors = _vectors(folder, Path(scratch))
-        with (
-            _running(_ours(folder)) as ours,
-            _running(_plain(folder)) as plain,
-            _running(_plain(folder, True)) as other,
-        ):
-            servers = {OURS: ours, PLAIN: plain, PLAIN_ASYNC: other}
-            found = _rounds(servers, vectors, arguments)
-            row: dict[str, Any] = {
-                "name": name,
-                "weights": folder_hash(folder),
-                "servers": found,
-                "ratios": _ratios(found),
-            }
+        row: dict[str, Any] = {"name": name, "weights": folder_hash(folder)}
+        if not arguments.soak_only:
+            with ExitStack() as stack:
+                words = _servers(folder, arguments)
+                servers = {server: stack.enter_context(_running(start)) for server, start in words.items()}
+                row["servers"] = _rounds(servers, vectors, arguments)
+            row["ratios"] = _ratios(row["servers"])
             print(json.dumps(row["ratios"], indent=1), file=sys.stderr, flush=True)
         if soak:
             with _running(_ours(folder)) as (process, port):
@@ -133,7 +128,7 @@ def _median(runs: list[dict[str, Any]]) -> dict[str, Any]:
 def _ratios(found: dict[str, list[dict[str, Any]]]) -> dict[str, dict[str, dict[str, float]]]:
     """Return throughput and p99 of ours to those of each plain server, by number of clients."""
     ratios: dict[str, dict[str, dict[str, float]]] = {}
-    for server in (PLAIN, PLAIN_ASYNC):
+    for server in [name for name in found if name != OURS]:
         ratios[server] = {
             str(ours["clients"]): {
                 "throughput": round(ours["requests_per_second"] / plain["requests_per_second"], 3),
@@ -206,7 +201,7 @@ def _vectors(folder: Path, scratch: Path) -> dict[str, Path]:
         "import selfguide\n"
         "from selfguide.data.resources import demo_sentences\n"
         "folder, ours, plain = sys.argv[1:]\n"
-        "sentences = demo_sentences()\n"
+        f"sentences = demo_sentences()[:{SENTENCES}]\n"
         "for place, vectors in (\n"
         "    (ours, selfguide.encode(folder, sentences, device='cpu', show_progress=False)),\n"
         "    (plain, SentenceTransformer(folder, device='cpu').encode(sentences, show_progress_bar=False)),\n"
@@ -216,8 +211,14 @@ def _vectors(folder: Path, scratch: Path) -> dict[str, Path]:
     ours, plain = scratch / "ours.npz", scratch / "plain.npz"
     subprocess.run([sys.executable, "-c", code, str(folder), str(ours), str(plain)], check=True)
     with np.load(ours) as found:
-        assert len(found["vectors"]) == len(demo_sentences())
+        assert len(found["vectors"]) == SENTENCES
     return {OURS: ours, PLAIN: plain, PLAIN_ASYNC: plain}
+
+
+def _servers(folder: Path, arguments: argparse.Namespace) -> dict[str, list[str]]:
+    """Return the words that start each server, by its name."""
+    found = {OURS: _ours(folder), PLAIN: _plain(folder)}
+    return found | ({PLAIN_ASYNC: _plain(folder, True)} if arguments.with_async else {})
 
 
 def _ours(folder: Path) -> list[str]:
@@ -262,9 +263,11 @@ def _arguments() -> argparse.Namespace:
     parser = command_parser(__doc__)
     parser.add_argument("--encoders", nargs="+", default=["mini"], type=_named, help="mini, or NAME=FOLDER")
     parser.add_argument("--clients", nargs="+", type=int, default=[1, 8, 64, 256])
+    parser.add_argument("--with-async", action="store_true", help="a plain server with an async endpoint too")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=6.0, help="length of a measurement")
     parser.add_argument("--soak", type=int, default=0, help="requests of the long run, with the last encoder")
+    parser.add_argument("--soak-only", action="store_true", help="nothing but the long run")
     parser.add_argument("--soak-seconds", type=float, default=900.0, help="its maximal length")
     parser.add_argument("--out", type=Path, default=None)
     return parser.parse_args()
