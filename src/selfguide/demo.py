@@ -24,6 +24,7 @@ from selfguide.data.pairs import Pairs
 from selfguide.data.resources import demo_file, demo_pairs, demo_sentences
 from selfguide.engine.encode import cosine, encode
 from selfguide.models.encoders import load_encoder
+from selfguide.options import SEED, check
 from selfguide.progress import Reporter
 from selfguide.runs.run import adapt, run, train
 from selfguide.training.configuration import RUN_FILE, RunConfig, RunRecord
@@ -66,6 +67,7 @@ def run_demo(encoder: str, output: Path, seed: int) -> dict[str, float]:
     Returns:
         The test score of each row of the table.
     """
+    check("seed", seed, SEED)
     console = Console(highlight=False)
     started = time.monotonic()
     pairs, sentences = demo_pairs("test"), demo_sentences()

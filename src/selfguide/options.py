@@ -45,8 +45,9 @@ class Above:
         """See :class:`Rule`."""
         if (math.isfinite(value) and value > self.bound) or (self.or_else is not None and value == self.or_else):
             return None
+        finite = "" if math.isfinite(value) else " and finite"
         more = f", or {self.or_else:g} ({self.or_else_means})" if self.or_else is not None else ""
-        return f"{name} must be above {self.bound:g}{more}, got {value}."
+        return f"{name} must be above {self.bound:g}{finite}{more}, got {value}."
 
 
 @dataclass(frozen=True)
@@ -82,10 +83,19 @@ class Between:
         below = value < self.high if self.open_high else value <= self.high
         if (above and below) or (self.or_else is not None and value == self.or_else):
             return None
-        low = f"{'above' if self.open_low else 'at least'} {self.low:g}"
-        high = f"{'below' if self.open_high else 'at most'} {self.high:g}"
+        low = f"{'above' if self.open_low else 'at least'} {_plain(self.low)}"
+        high = f"{'below' if self.open_high else 'at most'} {_plain(self.high)}"
         more = f", or {self.or_else:g} ({self.or_else_means})" if self.or_else is not None else ""
         return f"{name} must be {low} and {high}{more}, got {value}."
+
+
+def _plain(bound: float) -> str:
+    return str(bound) if isinstance(bound, int) else f"{bound:g}"
+
+
+LARGEST_SEED = 2**32 - 1
+"""NumPy's limit."""
+SEED = Between(0, LARGEST_SEED)
 
 
 class OneOf:

@@ -43,10 +43,10 @@ def test_markdown_is_escaped_and_has_the_notes() -> None:
         "| method | score | cost \\| s |",
         "| --- | --: | --: |",
         "| a_1 | **50.25** ± 1.00 | 3 |",
-        "| b [x] | **50.25** | **−2** |",
+        "| b \\[x\\] | **50.25** | **−2** |",
         "| c | – | – |",
         "",
-        "Read | it.",
+        "Read \\| it.",
     ]
 
 

@@ -32,6 +32,7 @@ from selfguide.evaluation.evaluate import load_tasks
 from selfguide.evaluation.protocol import Protocol
 from selfguide.files import private_folder
 from selfguide.locks import owned_folder, waited_for
+from selfguide.options import LARGEST_SEED
 from selfguide.progress import Reporter
 from selfguide.report.folders import write_report_or_warn
 
@@ -192,8 +193,10 @@ def compare_from(folder: str | Path, baseline: str | None = None) -> tuple[Compa
 
 def _seeds(seeds: int | Iterable[int]) -> list[int]:
     wanted = list(range(1, seeds + 1)) if isinstance(seeds, int) else list(seeds)
-    if not wanted or min(wanted) < 0:
-        raise UsageError(f"Seeds are a number of at least 1, or a list of numbers from 0 on, not {seeds!r}.")
+    if not wanted or min(wanted) < 0 or max(wanted) > LARGEST_SEED:
+        raise UsageError(
+            f"Seeds are a number of at least 1, or a list of numbers from 0 to {LARGEST_SEED}, not {seeds!r}."
+        )
     return list(dict.fromkeys(wanted))
 
 

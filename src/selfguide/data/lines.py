@@ -81,9 +81,12 @@ class ByteSource:
             first = read(BLOCK)
             while 0 < len(first) < 16 and (more := read(BLOCK)):
                 first += more
-            yield self._checked(first)
+            # Lines that end in a carriage return alone, as on old Macs; a last one may be half of a pipe's "\\r\\n".
+            returns_only = b"\r" in first[:-1] and b"\n" not in first
+            first = self._checked(first)
+            yield first.replace(b"\r", b"\n") if returns_only else first
             while block := read(BLOCK):
-                yield block
+                yield block.replace(b"\r", b"\n") if returns_only else block
 
     def _checked(self, first: bytes) -> bytes:
         text = first.removeprefix(_UTF8_BOM)

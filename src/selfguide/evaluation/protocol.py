@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 
 from selfguide.evaluation.tasks import TextForm
-from selfguide.options import AtLeast, CheckedOptions
+from selfguide.options import SEED, AtLeast, CheckedOptions
 
 if TYPE_CHECKING:
     import numpy as np
@@ -34,7 +34,7 @@ class Protocol(CheckedOptions):
     """Resamples for the 95 % interval; 0: none."""
     folds: Annotated[int, AtLeast(2)] = 10
     """Folds of the transfer tasks without splits of their own."""
-    seed: int = 1
+    seed: Annotated[int, SEED] = 1
     examples: Annotated[int, AtLeast(1)] = 8
     """Labelled examples of each label, from which few-shot tasks train a classifier."""
     draws: Annotated[int, AtLeast(1)] = 10

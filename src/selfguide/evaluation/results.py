@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from selfguide.errors import SelfguideError
+from selfguide.escaping import csv_text
 from selfguide.evaluation.embedder import EncoderInfo
 from selfguide.evaluation.tasks import GROUPS
 from selfguide.files import read_json, remove_leftovers, write_text
@@ -219,9 +220,10 @@ def as_csv(scores: Iterable[TaskScore]) -> str:
     for score in scores:
         numbers = ["" if math.isnan(score.value) else score.value, *(score.interval or ("", ""))]
         writer.writerow([
-            score.encoder.name, score.task, score.metric, *(round(x, 4) if isinstance(x, float) else x for x in numbers),
+            csv_text(score.encoder.name), csv_text(score.task), score.metric,
+            *(round(x, 4) if isinstance(x, float) else x for x in numbers),
             score.data.rows, score.data.text, score.data.digest, score.encoder.digest, score.date,
-            " | ".join(score.notes),
+            csv_text(" | ".join(score.notes)),
         ])  # fmt: skip
     return target.getvalue()
 

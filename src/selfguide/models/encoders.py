@@ -23,6 +23,7 @@ from selfguide.data.resources import MINI, mini_folder
 from selfguide.errors import SelfguideError, UsageError
 from selfguide.models.families import family_of
 from selfguide.models.folders import is_own_folder, read_folder
+from selfguide.models.integrity import bring_back, check_folder
 from selfguide.models.layers import hidden_states, model_inputs, parse_layers
 from selfguide.options import OneOf, check
 
@@ -233,10 +234,13 @@ def _check_device(device: str | None) -> None:
 def _load(name: str, device: str | None) -> SentenceTransformer:
     _check_device(device)
     path = mini_folder() if name == MINI else Path(name)
+    bring_back(path)
     if path.exists() and not path.is_dir():
         raise SelfguideError(f"{name} is a file; an encoder is a folder with a config.json, a hub name, or 'mini'.")
     if path.is_dir() and not (path / "config.json").is_file() and not (path / "modules.json").is_file():
         raise SelfguideError(f"The folder {name} holds no encoder: there is no config.json or modules.json in it.")
+    if path.is_dir():
+        check_folder(path)
     target = str(path) if path.is_dir() else name
     with quiet_libraries(), _fixed_initialisation():
         try:

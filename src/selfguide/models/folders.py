@@ -8,13 +8,13 @@ every class name first, and imports only classes of sentence-transformers and of
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable
 from importlib import import_module
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
 from selfguide.errors import SelfguideError
+from selfguide.files import read_json
 
 if TYPE_CHECKING:
     import torch
@@ -131,6 +131,6 @@ def _current_name(name: str) -> str:
 
 def _json(path: Path) -> Any:
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
+        return read_json(path)
     except (OSError, ValueError) as error:
         raise SelfguideError(f"{path} cannot be read: {error}.") from None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -13,7 +12,7 @@ from jinja2 import UndefinedError
 from selfguide.engine.similarity_scale import SimilarityScale, read_scale
 from selfguide.errors import SelfguideError, UsageError
 from selfguide.evaluation.results import SCORES_FILE, ScoreFolder
-from selfguide.files import write_text
+from selfguide.files import read_json, write_text
 from selfguide.progress import Reporter
 from selfguide.report.comparison_page import comparison_page
 from selfguide.report.evidence import RunEvidence, read_evidence
@@ -108,7 +107,7 @@ def _scale(folder: Path) -> SimilarityScale | None:
 def _made(path: Path, make: Callable[[dict[str, Any]], str]) -> str:
     """Make the page of a file's content, and say so where the file is of another kind or version."""
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
+        content = read_json(path)
         if not isinstance(content, dict):
             raise TypeError("not an object")
         return make(content)

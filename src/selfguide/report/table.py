@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from rich.markup import escape
 from rich.table import Table as TerminalTable
 
+from selfguide.escaping import csv_text, markdown_text
 from selfguide.report.formatting import setting
 
 if TYPE_CHECKING:
@@ -117,11 +118,11 @@ def to_csv(table: Table) -> str:
     target = io.StringIO()
     writer = csv.writer(target, lineterminator="\n")
     keys = [(heading.key or heading.title, heading.spread) for heading in table.headings]
-    writer.writerow([name for key, spread in keys for name in ([key, f"{key} sd"] if spread else [key])])
+    writer.writerow([csv_text(name) for key, spread in keys for name in ([key, f"{key} sd"] if spread else [key])])
     for row in table.rows:
         fields: list[str | float] = []
         for heading, cell in zip(table.headings, row, strict=True):
-            text = "" if cell is MISSING else cell.text
+            text = "" if cell is MISSING else csv_text(cell.text)
             fields.append(text if cell.value is None else cell.value)
             if heading.spread:
                 fields.append("" if cell.deviation is None else cell.deviation)
@@ -140,14 +141,19 @@ def to_markdown(table: Table) -> str:
     """
 
     def line(cells: Sequence[str]) -> str:
-        return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+        return "| " + " | ".join(cells) + " |"
 
-    lines = [line([heading.title for heading in table.headings])]
+    lines = [line([markdown_text(heading.title) for heading in table.headings])]
     lines.append(f"| {' | '.join(['---', *['--:'] * (len(table.headings) - 1)])} |")
     for row in table.rows:
-        texts = [f"**{cell.text}**" if table.is_best(place, cell) else cell.text for place, cell in enumerate(row)]
-        lines.append(line([f"{text} {cell.note}".strip() for text, cell in zip(texts, row, strict=True)]))
-    return "\n\n".join(["\n".join(lines), *table.notes])
+        plain = [markdown_text(cell.text) for cell in row]
+        texts = [
+            f"**{plain[place]}**" if table.is_best(place, cell) else plain[place] for place, cell in enumerate(row)
+        ]
+        lines.append(
+            line([f"{text} {markdown_text(cell.note)}".strip() for text, cell in zip(texts, row, strict=True)])
+        )
+    return "\n\n".join(["\n".join(lines), *map(markdown_text, table.notes)])
 
 
 def to_latex(table: Table) -> str:

@@ -18,11 +18,12 @@ from selfguide.calibration.text_statistics import STATISTICS_FILE, TextStatistic
 from selfguide.data import Sentences, TextOptions, open_text
 from selfguide.engine.similarity_scale import SCALE_FILE
 from selfguide.errors import SelfguideError, UsageError
-from selfguide.files import former_folder, read_json, replace_folder, restore_folder, write_text
+from selfguide.files import read_json, replace_folder, write_text
 from selfguide.locks import beside, held
 from selfguide.methods import registry
 from selfguide.methods.base import CalibratedMethod
 from selfguide.models.encoders import load_encoder
+from selfguide.models.integrity import FILES, bring_back, encoder_digests
 from selfguide.progress import Reporter
 from selfguide.runs.card import with_scale_section
 from selfguide.runs.similarity import Reservoir, scale_or_warn
@@ -71,7 +72,7 @@ def calibrate(
         selfguide.calibrate("notes-fused", "more-notes.txt", "notes-fused-2")
     """
     source, reporter = Path(folder), reporter or Reporter(quiet=True)
-    _bring_back(source)
+    bring_back(source)
     target = _target(source, output, overwrite)
     with held(beside(target), target):
         _target(source, output, overwrite)  # another process may have made it meanwhile
@@ -127,13 +128,6 @@ def _calibrated(
 
 def _unfinished(target: Path) -> Path:
     return target.with_name(target.name + ".calibrating")
-
-
-def _bring_back(source: Path) -> None:
-    """Bring the folder back whose replacement was killed half-way, on a system that needs two steps for it."""
-    if not source.exists() and former_folder(source).is_dir():
-        with held(beside(source), source):
-            restore_folder(source)
 
 
 def _target(source: Path, output: str | Path | None, overwrite: bool) -> Path:
@@ -200,6 +194,7 @@ def _rewrite(
     statistics.save(finished / STATISTICS_FILE)
     for written in (*module.iterdir(), finished / STATISTICS_FILE):
         shutil.copymode(finished / RUN_FILE, written)  # safetensors writes weights for their owner alone
+    record[FILES] = encoder_digests(finished)
     (finished / RUN_FILE).write_text(json.dumps(record, indent=2), encoding="utf-8")
     card = finished / "README.md"
     if card.is_file():

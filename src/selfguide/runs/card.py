@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from selfguide.engine.similarity_scale import SimilarityScale
+from selfguide.escaping import markdown_text
 from selfguide.methods import registry
 from selfguide.models.folders import is_stock
 
@@ -36,7 +37,7 @@ def model_card(record: RunRecord, encoder: SentenceTransformer, scale: Similarit
     Returns:
         The ``README.md`` of its folder.
     """
-    # Markdown is not HTML: nothing is escaped.
+    # Markdown is not HTML: what comes from outside is escaped by a filter of its own.
     environment = Environment(
         loader=PackageLoader("selfguide.runs", ""),
         autoescape=False,
@@ -44,6 +45,7 @@ def model_card(record: RunRecord, encoder: SentenceTransformer, scale: Similarit
         keep_trailing_newline=True,
         undefined=StrictUndefined,
     )
+    environment.filters["plain"] = lambda value: markdown_text(str(value))
     counts = {name: value for name, value in record.text.items() if isinstance(value, int) and value}
     method = registry.describe(record.config.method)
     return environment.get_template("card.md.j2").render(

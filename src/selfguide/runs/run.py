@@ -20,6 +20,7 @@ from selfguide.files import file_digest
 from selfguide.methods import registry
 from selfguide.models.encoders import load_encoder, quiet_libraries, with_pooling
 from selfguide.models.folders import is_stock
+from selfguide.models.integrity import FILES, encoder_digests
 from selfguide.models.starting_points import RAW, SENTENCE_ENCODER, own_settings, starting_point
 from selfguide.progress import Reporter, is_main_process
 from selfguide.report.evidence import RunEvidence
@@ -336,7 +337,7 @@ def _finish(
         if scale is not None:
             scale.write(finished)
         # A folder that is not stock is loaded by selfguide.load, not by sentence-transformers alone.
-        facts = {**asdict(record), "stock": is_stock(encoder)}
+        facts = {**asdict(record), "stock": is_stock(encoder), FILES: encoder_digests(finished)}
         (finished / RUN_FILE).write_text(json.dumps(facts, indent=2), encoding="utf-8")
         if report is not None:
             write_report_or_warn(finished, *report)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from selfguide.comparison.cells import CellRecord
 from selfguide.comparison.tables import as_dict
 from selfguide.errors import SelfguideError
+from selfguide.escaping import markdown_text
 from selfguide.files import write_text
 from selfguide.report.figures import write_figure
 from selfguide.report.folders import STUDY_FILE
@@ -199,7 +200,7 @@ def as_markdown(results: Mapping[str, Any]) -> str:
     for figure in results["figures"]:
         alt = figure["alt"].replace("[", "\\[").replace("]", "\\]")
         parts += [f"## {figure['title']}", f"![{alt}]({FIGURES}/{figure['key']}.png)", figure["caption"]]
-    parts += [*results["notes"], *results["failed"]]
+    parts += [*results["notes"], *map(markdown_text, results["failed"])]
     if results["commands"]:
         parts.append("```bash\n" + "\n".join(results["commands"]) + "\n```")
     return "\n\n".join(parts) + "\n"

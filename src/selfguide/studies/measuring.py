@@ -19,7 +19,7 @@ import torch
 
 from selfguide.comparison.runner import run_in_processes
 from selfguide.errors import InterruptedRun, SelfguideError
-from selfguide.files import write_text
+from selfguide.files import read_json, write_text
 from selfguide.models.encoders import quiet_libraries
 from selfguide.studies.base import Measurement
 from selfguide.studies.context import MeasurementContext
@@ -85,7 +85,7 @@ class MeasurementJob:
         if not self.path.is_file():
             return None
         try:
-            return MeasurementRecord.from_dict(json.loads(self.path.read_text(encoding="utf-8")))
+            return MeasurementRecord.from_dict(read_json(self.path))
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise SelfguideError(
                 f"{self.path} is not a measurement that can be read ({type(error).__name__}: {error}); delete it to make "

@@ -11,7 +11,7 @@ from selfguide.comparison.texts import DatasetLocator
 from selfguide.errors import UsageError
 from selfguide.files import private_folder
 from selfguide.locks import owned_folder
-from selfguide.options import AtLeast, check
+from selfguide.options import LARGEST_SEED, AtLeast, check
 from selfguide.progress import Reporter
 from selfguide.report.folders import write_report_or_warn
 from selfguide.studies import registry
@@ -93,8 +93,10 @@ def study(
         scale = replace(scale, dev=str(dev) or None)
     if seeds is not None:
         wanted = list(range(1, seeds + 1)) if isinstance(seeds, int) else list(dict.fromkeys(seeds))
-        if not wanted or min(wanted) < 0:
-            raise UsageError(f"Seeds are a number of at least 1, or a list of numbers from 0 on, not {seeds!r}.")
+        if not wanted or min(wanted) < 0 or max(wanted) > LARGEST_SEED:
+            raise UsageError(
+                f"Seeds are a number of at least 1, or a list of numbers from 0 to {LARGEST_SEED}, not {seeds!r}."
+            )
         scale = replace(scale, seeds=tuple(wanted))
     scale = scale.with_settings(settings)
     facts = EncoderFacts.of(encoder, device)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
 from selfguide.errors import SelfguideError
+from selfguide.files import read_json
 
 RUN_FILE = "run.json"
 
@@ -39,7 +39,7 @@ class RunConfig:
             SelfguideError: The file is missing or is not a configuration.
         """
         try:
-            content = json.loads(Path(path).read_text(encoding="utf-8"))
+            content = read_json(Path(path))
         except FileNotFoundError:
             raise SelfguideError(f"There is no configuration file {path}.") from None
         except (OSError, ValueError) as error:
@@ -106,6 +106,6 @@ class RunRecord:
             SelfguideError: The file is missing or holds something else.
         """
         config = RunConfig.from_file(path)
-        content = json.loads(path.read_text(encoding="utf-8"))
+        content = read_json(path)
         known = {item.name: content[item.name] for item in fields(cls) if item.name in content}
         return cls(**{**known, "config": config})

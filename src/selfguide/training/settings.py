@@ -9,7 +9,7 @@ from dataclasses import dataclass, fields, replace
 from typing import Annotated, Any
 
 from selfguide.errors import UsageError
-from selfguide.options import Above, AtLeast, Between, CheckedOptions, OneOf, SeveralOf
+from selfguide.options import SEED, Above, AtLeast, Between, CheckedOptions, OneOf, SeveralOf
 
 BY_TEXT_SIZE = 0.0
 """Value of ``epochs`` and ``learning_rate`` that leaves them to the method, by the size of the text."""
@@ -54,7 +54,7 @@ class TrainingSettings(CheckedOptions):
     """fp32, bf16, fp16, or auto: bf16 on a GPU that supports it, fp32 elsewhere."""
     device: str = "auto"
     """cpu, cuda, mps, or auto."""
-    seed: Annotated[int, AtLeast(0)] = 1
+    seed: Annotated[int, SEED] = 1
     """Seed of everything random."""
     track: Annotated[str, SeveralOf("none", "tensorboard", "wandb")] = "none"
     """Experiment tracker: none, tensorboard, wandb, or several separated by commas."""
