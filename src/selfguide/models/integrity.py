@@ -15,7 +15,7 @@ from selfguide.locks import beside, waited_for
 RECORD = "run.json"
 FILES = "files"
 """The key of ``run.json`` that holds the digests."""
-_FOR_PEOPLE = ("README.md", "report.html", RECORD)
+_NOT_READ_FROM = ("README.md", "report.html", "similarity.json", RECORD)
 _checked: dict[Path, tuple[Any, ...]] = {}
 """Folders that this process has checked, and the state of their files then."""
 
@@ -24,13 +24,13 @@ def encoder_digests(folder: Path) -> dict[str, str]:
     """Return the digests of all files that decide what an encoder computes.
 
     Args:
-        folder: A finished folder; what is for people only, and other finished folders inside, are left out.
+        folder: A finished folder; what no embedding depends on, and other finished folders inside, are left out.
     """
     inner = {path.parent for path in folder.rglob(RECORD)} - {folder}
 
     def left_out(path: Path) -> bool:
         parts = path.relative_to(folder).parts
-        return parts[0] in (*_FOR_PEOPLE, "runs") or path.name.startswith(".") or not inner.isdisjoint(path.parents)
+        return parts[0] in (*_NOT_READ_FROM, "runs") or path.name.startswith(".") or not inner.isdisjoint(path.parents)
 
     return folder_digests(folder, left_out)
 
