@@ -139,7 +139,7 @@ def scores_table(results: Results) -> str:
     )
     if missing := [label for label in LABELS if label not in results.rows]:
         notes += (f"Not run: {', '.join(missing)}.",)
-    return to_markdown(Table(headings, rows, notes=notes))
+    return to_markdown(Table(headings, rows, notes=notes), markup=True)
 
 
 def published_section(results: Results, published: dict[str, Any]) -> str:
@@ -268,7 +268,9 @@ def fullest(commands: list[str]) -> list[str]:
 
 
 def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    return to_markdown(Table([Heading(title) for title in head], [[Cell(text) for text in row] for row in rows]))
+    return to_markdown(
+        Table([Heading(title) for title in head], [[Cell(text) for text in row] for row in rows]), markup=True
+    )
 
 
 def _score(value: dict[str, Any] | None) -> Cell:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
@@ -130,30 +130,33 @@ def to_csv(table: Table) -> str:
     return target.getvalue()
 
 
-def to_markdown(table: Table) -> str:
+def to_markdown(table: Table, *, markup: bool = False) -> str:
     """Write a table in Markdown, the best of each column in bold, with its notes as paragraphs below it.
 
     Args:
         table: The table.
+        markup: Whether its texts are Markdown themselves; otherwise they are shown as they are, also where they come from outside
+            and hold characters that would be markup.
 
     Returns:
         The Markdown text.
     """
+    shown: Callable[[str], str] = _in_a_cell if markup else markdown_text
 
     def line(cells: Sequence[str]) -> str:
         return "| " + " | ".join(cells) + " |"
 
-    lines = [line([markdown_text(heading.title) for heading in table.headings])]
+    lines = [line([shown(heading.title) for heading in table.headings])]
     lines.append(f"| {' | '.join(['---', *['--:'] * (len(table.headings) - 1)])} |")
     for row in table.rows:
-        plain = [markdown_text(cell.text) for cell in row]
-        texts = [
-            f"**{plain[place]}**" if table.is_best(place, cell) else plain[place] for place, cell in enumerate(row)
-        ]
-        lines.append(
-            line([f"{text} {markdown_text(cell.note)}".strip() for text, cell in zip(texts, row, strict=True)])
-        )
-    return "\n\n".join(["\n".join(lines), *map(markdown_text, table.notes)])
+        plain = [shown(cell.text) for cell in row]
+        texts = [f"**{text}**" if table.is_best(place, row[place]) else text for place, text in enumerate(plain)]
+        lines.append(line([f"{text} {shown(cell.note)}".strip() for text, cell in zip(texts, row, strict=True)]))
+    return "\n\n".join(["\n".join(lines), *(table.notes if markup else map(markdown_text, table.notes))])
+
+
+def _in_a_cell(text: str) -> str:
+    return text.replace("|", "\\|")
 
 
 def to_latex(table: Table) -> str:
