@@ -48,6 +48,8 @@ def main() -> None:
         **provenance(None),
         "cpu_threads": int(os.environ.get("OMP_NUM_THREADS", os.cpu_count() or 1)),
         "cores": os.cpu_count(),
+        # Above about 0.1 before anything starts, other programs use the machine too: then only the ratios of a run say something.
+        "load_average_before": round(os.getloadavg()[0], 1),
         "fastapi": version("fastapi"),
         "uvicorn": version("uvicorn"),
         "rounds": arguments.rounds,

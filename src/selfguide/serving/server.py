@@ -25,7 +25,6 @@ from selfguide.serving.state import State, finish
 def serve(
     encoders: str | Path | Mapping[str, str | Path],
     *,
-    index: str | Path | None = None,
     map: str | Path | None = None,
     keys: Sequence[str] = (),
     allowed_hosts: Sequence[str] = (),
@@ -36,7 +35,6 @@ def serve(
 
     Args:
         encoders: A folder, a hub name or ``"mini"``; or several by the names that requests call them.
-        index: Folder of an index to search.
         map: A page that ``selfguide map`` wrote.
         keys: API keys, one of which requests must carry; none are needed if there are none.
         allowed_hosts: Further names under which a server on a loopback address may be reached.
@@ -66,7 +64,6 @@ def serve(
         ServeOptions(**options),
         tuple(keys),
         tuple(allowed_hosts),
-        None if index is None else Path(index),
         None if map is None else Path(map),
     )
     run(settings, Reporter(quiet=quiet))

@@ -73,8 +73,6 @@ class ServeSettings:
     """Requests must carry one of these; none are needed if it is empty."""
     allowed_hosts: tuple[str, ...] = ()
     """Further names under which a server on a loopback address may be reached, such as that of a proxy."""
-    index: Path | None = None
-    """Folder of an index to search."""
     map: Path | None = None
     """A page that ``selfguide map`` wrote."""
 
