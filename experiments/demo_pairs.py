@@ -17,7 +17,7 @@ from typing import Any
 from scipy.stats import spearmanr
 
 import selfguide
-from experiments.provenance import RESULTS, command_parser, provenance, write
+from experiments.provenance import RESULTS, command_parser, provenance, text_facts, write
 from selfguide.data.resources import demo_file, demo_sentences
 
 
@@ -34,7 +34,7 @@ def main() -> None:
     )
     print(f"rank correlation over {len(rows)} encoders: {agreement:.3f}")
     content = {
-        **provenance(),
+        **provenance(text=text_facts("the demonstration's sentences", demo_sentences()), seeds=[1]),
         "protocol": "Spearman x 100 of cosine; demo pairs (test half, 440) and STS-B test (1,379), text as released; one seed",
         "rows": rows,
         "rank_correlation": agreement,

@@ -13,7 +13,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from experiments.provenance import write
+from experiments.provenance import write_part
 from selfguide.comparison.runner import cores, run_in_processes
 
 
@@ -44,7 +44,7 @@ class FunctionJob:
         """Call the function in this process, and write its result."""
         module, _, name = self.function.partition(":")
         result: dict[str, Any] = getattr(import_module(module), name)(**self.arguments)
-        write(self.path, result)
+        write_part(self.path, result)
         return result
 
     def find_record(self) -> dict[str, Any] | None:

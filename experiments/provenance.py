@@ -8,9 +8,11 @@ import json
 import platform
 import sys
 import time
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from experiments.origins import FIELDS, found
 from selfguide.data.resources import mini_folder
 from selfguide.files import write_text
 
@@ -58,21 +60,47 @@ def device_name() -> str:
     return torch.cuda.get_device_name() if torch.cuda.is_available() else f"CPU, {torch.get_num_threads()} threads"
 
 
-def provenance(encoder: str | None = "mini", folder: Path | None = None) -> dict[str, Any]:
+def text_facts(name: str, sentences: Iterable[str]) -> dict[str, Any]:
+    """Return what a results file records about a text.
+
+    Args:
+        name: What to call it.
+        sentences: Its sentences, in their order.
+
+    Returns:
+        The name, the number of sentences and a digest of them.
+    """
+    digest, count = hashlib.sha256(), 0
+    for sentence in sentences:
+        digest.update(sentence.encode() + b"\n")
+        count += 1
+    return {"name": name, "sentences": count, "digest": digest.hexdigest()[:16]}
+
+
+def provenance(
+    encoder: str | None = "mini",
+    folder: Path | None = None,
+    *,
+    text: Mapping[str, Any] | str | None = None,
+    seeds: Sequence[int] | Mapping[str, Any] | str | None = None,
+) -> dict[str, Any]:
     """Return what a results file records about its origin.
 
     Args:
-        encoder: The name of the encoder; None if there are several.
+        encoder: The name of the encoder; None if there are several, which the caller adds as ``encoders``.
         folder: Its folder; by default that of the embedded encoder.
+        text: Facts about the text (:func:`text_facts`), or :data:`~experiments.origins.NONE` where there is none; left out
+            if the caller adds them.
+        seeds: The seeds, or :data:`~experiments.origins.NONE` where nothing is drawn; left out if the caller adds them.
 
     Returns:
-        Command, date, machine, versions, and the encoder with a hash of its weights.
+        Command, date, machine, versions, seeds, the text with a digest, and the encoder with a hash of its weights.
     """
     import sentence_transformers
     import torch
     import transformers
 
-    found: dict[str, Any] = {
+    recorded: dict[str, Any] = {
         "command": typed_command(),
         "date": time.strftime("%Y-%m-%d"),
         "device": device_name(),
@@ -81,13 +109,34 @@ def provenance(encoder: str | None = "mini", folder: Path | None = None) -> dict
         "transformers": transformers.__version__,
         "sentence_transformers": sentence_transformers.__version__,
     }
+    if seeds is not None:
+        recorded["seeds"] = seeds if isinstance(seeds, str | Mapping) else list(seeds)
+    if text is not None:
+        recorded["text"] = text
     if encoder is None:
-        return found
-    return found | {"encoder": {"name": encoder, "weights": folder_hash(folder or mini_folder())}}
+        return recorded
+    return recorded | {"encoder": {"name": encoder, "weights": folder_hash(folder or mini_folder())}}
 
 
 def write(path: Path, content: dict[str, Any]) -> None:
     """Write a results file atomically, and print its name.
+
+    Args:
+        path: The file to write; its folder is made.
+        content: What the file will hold, as JSON. If it does not say where it comes from, the file is written all the same
+            and a warning says what is lacking; the tests do not accept such a file.
+    """
+    write_part(path, content)
+    if lacking := [name for name in FIELDS if name not in found(content)]:
+        print(
+            f"warning: {path.name} does not record {', '.join(lacking)}, so the tests will refuse it "
+            "(experiments/origins.py says what is needed).",
+            file=sys.stderr,
+        )
+
+
+def write_part(path: Path, content: dict[str, Any]) -> None:
+    """Write the result of one job, which a results file will be made from; see :func:`write`.
 
     Args:
         path: The file to write; its folder is made.

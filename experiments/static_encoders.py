@@ -31,7 +31,8 @@ import torch
 from sentence_transformers import SentenceTransformer
 
 import selfguide
-from experiments.provenance import RESULTS, command_parser, folder_hash, provenance, write
+from experiments.origins import NONE
+from experiments.provenance import RESULTS, command_parser, folder_hash, provenance, text_facts, write
 from selfguide.correlation import spearman
 from selfguide.data.pairs import read_pairs
 from selfguide.data.resources import mini_folder
@@ -51,10 +52,16 @@ def main() -> None:
     arguments = _arguments()
     texts = _texts(Path(arguments.data), arguments.limit)
     content: dict[str, Any] = {
-        **provenance(None),
+        **provenance(
+            None,
+            text={
+                "name": "STS: the sentences of STS-B (train, dev, test), no grades; domain: those of each file, no grades",
+                "digests": {name: text_facts(name, text)["digest"] for name, text in texts.items()},
+            },
+            seeds=NONE,
+        ),
         "encoders": {name: {"weights": folder_hash(folder)} for name, folder in arguments.encoders},
         "defaults": {"dim": DIMENSIONS, "a": SIF_A, "penalties": PENALTIES},
-        "text": "STS: the sentences of STS-B (train, dev, test), no grades; domain: the sentences of each file, no grades",
         "protocol": "Spearman x 100 of cosine, 'all' setting, text as released",
         "method": arguments.method,
         "rehearsal": bool(arguments.limit),

@@ -19,7 +19,7 @@ from typing import Any
 
 import selfguide
 from experiments.jobs import FunctionJob, run_jobs
-from experiments.provenance import RESULTS, command_parser, provenance, write
+from experiments.provenance import RESULTS, command_parser, provenance, text_facts, write
 from selfguide.data.pairs import read_pairs
 
 
@@ -46,12 +46,15 @@ def main() -> None:
     write(
         arguments.out or RESULTS / f"stsb-{arguments.method}-{name}.json",
         {
-            **provenance(name, folder),
-            "text": "STS-B sentences (train, dev, test), no grades, repeats dropped",
+            **provenance(
+                name,
+                folder,
+                text=text_facts("STS-B sentences (train, dev, test), no grades", sentences(arguments.data)),
+                seeds=sorted(runs),
+            ),
             "protocol": "Spearman x 100 of cosine, 'all' setting, text as released; checkpoint by STS-B dev",
             "method": arguments.method,
             "options": arguments.options,
-            "seeds": sorted(runs),
             "before": baselines,
             "runs": runs,
             "mean": mean,
@@ -80,14 +83,7 @@ def one_seed(encoder: str, method: str, options: list[str], data: str, seed: int
     Returns:
         The scores, and the run's dev score, steps, checkpoint and seconds.
     """
-    folder = Path(data) / "sts" / "stsb"
-    text = [
-        sentence
-        for part in ("train", "dev", "test")
-        for pairs in [read_pairs(folder / f"{part}.tsv")]
-        for both in zip(pairs.first, pairs.second, strict=True)
-        for sentence in both
-    ]
+    folder, text = Path(data) / "sts" / "stsb", sentences(data)
     given: dict[str, Any] = {name: _number(value) for name, value in (item.split("=", 1) for item in options)}
     with tempfile.TemporaryDirectory() as work:
         run = Path(work) / "run"
@@ -97,6 +93,25 @@ def one_seed(encoder: str, method: str, options: list[str], data: str, seed: int
         record = json.loads((run / "run.json").read_text(encoding="utf-8"))
     details = {name: record[name] for name in ("steps", "checkpoint", "seconds")}
     return {**score(tuned, data), "dev": 100 * record["scores"]["after"], **details}
+
+
+def sentences(data: str) -> list[str]:
+    """Return every sentence of STS-B, with repeats, which training drops.
+
+    Args:
+        data: The data folder.
+
+    Returns:
+        The sentences of train, dev and test.
+    """
+    folder = Path(data) / "sts" / "stsb"
+    return [
+        sentence
+        for part in ("train", "dev", "test")
+        for pairs in [read_pairs(folder / f"{part}.tsv")]
+        for both in zip(pairs.first, pairs.second, strict=True)
+        for sentence in both
+    ]
 
 
 def _number(word: str) -> int | float | str:

@@ -20,10 +20,10 @@ from typing import Any
 
 from experiments.adapt import choice, summary
 from experiments.adapt.cell import AS_IS
-from experiments.adapt.texts import DEVELOPMENT
+from experiments.adapt.texts import DEVELOPMENT, judged_text
 from experiments.adapt.unhelpful import KINDS
 from experiments.jobs import FunctionJob, run_jobs
-from experiments.provenance import RESULTS, command_parser, folder_hash, provenance, write
+from experiments.provenance import RESULTS, command_parser, folder_hash, provenance, text_facts, write
 from selfguide.data.resources import mini_folder
 
 CELL = "experiments.adapt.cell:one_run"
@@ -47,7 +47,7 @@ def main() -> None:
     failed = run_jobs(jobs, arguments.jobs)
     rows = [{**describe(job), **record} for job in jobs if (record := job.find_record())]
     content = {
-        **provenance(None),
+        **provenance(None, text=_texts(arguments), seeds=arguments.seeds),
         "encoders": {name: folder_hash(path) for name, path in encoders.items()},
         "lists": "development",
         "protocol": "Spearman x 100 of cosine and grade on the text's own pairs (own) and on STS-B dev (elsewhere); trained on "
@@ -65,6 +65,12 @@ def main() -> None:
     write(arguments.out, content)
     print(summary.text(content["recipes"]))
     print(choice.text(content["choices"]))
+
+
+def _texts(arguments: argparse.Namespace) -> dict[str, Any]:
+    """Return the names of the texts, with digests of their sentences."""
+    texts = {name: judged_text(name, Path(arguments.data), arguments.pairs).sentences for name in arguments.texts}
+    return {"name": "by cell", "digests": {name: text_facts(name, text)["digest"] for name, text in texts.items()}}
 
 
 def named_encoder(item: str) -> tuple[str, Path]:

@@ -27,7 +27,7 @@ import selfguide
 from experiments.fused.parts import GradedSets, encoded, summary, token_weights
 from experiments.fused.variants import LAYERS, Material, all_variants
 from experiments.jobs import FunctionJob, run_jobs
-from experiments.provenance import RESULTS, command_parser, device_name, provenance, write
+from experiments.provenance import RESULTS, command_parser, device_name, provenance, text_facts, write
 from selfguide.comparison.specs import Spec, parse_specs
 from selfguide.comparison.texts import DatasetLocator, text_of_sources
 from selfguide.data import TextOptions
@@ -66,10 +66,13 @@ def main() -> None:
             runs[label].append(record["scores"])
     rows = {label: _over_seeds(found) for label, found in runs.items() if found}
     content = {
-        **provenance(),
-        "text": "STS-B sentences (train, dev, test), no grades, repeats dropped",
+        **provenance(
+            text=text_facts(
+                "STS-B sentences (train, dev, test), no grades, repeats dropped", _stsb_text(arguments.data)
+            ),
+            seeds=arguments.seeds,
+        ),
         "protocol": "Spearman x 100 of cosine, 'all' setting, text as released; checkpoint and choices by STS-B dev",
-        "seeds": arguments.seeds,
         "rehearsal": bool(arguments.max_steps or arguments.sentences or arguments.pairs),
         "tunes": {spec.label: spec.words for spec in specs},
         "failed": failed,
@@ -106,8 +109,7 @@ def one_run(
     training = {name: value for name, value in stage.training.items() if name != "seed"}
     if max_steps:
         training["max_steps"] = max_steps
-    every = text_of_sources(["data:stsb"], DatasetLocator(data, download=False), TextOptions()).sentences
-    text = list(every)[: sentences or None]
+    text = _stsb_text(data)[: sentences or None]
     dev = Path(data) / "sts" / "stsb" / "dev.tsv" if stage.options["tune"] != "none" and not max_steps else None
     encoder = selfguide.train("mini", text, "fused", dev=dev, seed=seed, quiet=True, **stage.options, **training)
     tuned = time.monotonic() - began
@@ -118,6 +120,10 @@ def one_run(
         "seconds": {"tuning": tuned, "all": time.monotonic() - began},
         "device": device_name(),
     }
+
+
+def _stsb_text(data: str) -> list[str]:
+    return list(text_of_sources(["data:stsb"], DatasetLocator(data, download=False), TextOptions()).sentences)
 
 
 def _material(encoder: SentenceTransformer, text: list[str], data: str, sentences: int, pairs: int) -> Material:

@@ -22,7 +22,7 @@ from sentence_transformers import SentenceTransformer
 
 import selfguide
 from experiments.fused.parts import Part, TextTokens, encoded, token_weights
-from experiments.provenance import RESULTS, command_parser, provenance, write
+from experiments.provenance import RESULTS, command_parser, provenance, text_facts, write
 from selfguide.calibration.frequencies import Vocabulary
 from selfguide.calibration.vocabulary_states import VocabularyStates
 from selfguide.data.resources import demo_sentences
@@ -55,7 +55,7 @@ def main() -> None:
     write(
         arguments.out,
         {
-            **provenance(),
+            **provenance(text=text_facts("the demonstration's sentences, every n-th", text), seeds=[1]),
             "protocol": f"{len(text)} embedded sentences, batch {arguments.batch}, stock encode; {_clock_name()}",
             "seconds": rounds,
             "ratio": ratio,

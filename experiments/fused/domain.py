@@ -11,6 +11,7 @@ they have two or seven values. Of fused every weight is scored from the same run
 from __future__ import annotations
 
 import argparse
+import hashlib
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -56,12 +57,16 @@ def main() -> None:
     ]
     failed = run_jobs(jobs, arguments.jobs)
     content = {
-        **provenance(),
-        "text": "the distinct sentences of each file of pairs, no grades",
+        **provenance(
+            text={
+                "name": "the distinct sentences of each file of pairs, no grades",
+                "digests": {file.stem: hashlib.sha256(file.read_bytes()).hexdigest()[:16] for file in files},
+            },
+            seeds=arguments.seeds,
+        ),
         "protocol": "Spearman x 100 of cosine and the grades as released; no dev pairs, the last step",
         "settings": METHODS,
         "weight": USUAL_WEIGHT,
-        "seeds": arguments.seeds,
         "rehearsal": bool(arguments.max_steps or arguments.rows),
         "failed": failed,
         "rows": {file.stem: _rows([job for job in jobs if job.arguments["file"] == file]) for file in files},

@@ -78,9 +78,16 @@ def main() -> None:
     pairs = _pairs(sets)
     cosines = {name: sets.geometry(vectors[name]).cosines() for name in VARIANTS}
     content = {
-        **provenance(record["config"]["encoder"], folder),
+        **provenance(
+            record["config"]["encoder"],
+            folder,
+            text={
+                "name": record["text"].get("files", record["config"]["text"]),
+                "fingerprint": record["text"].get("fingerprint", ""),
+            },
+            seeds=[record["config"]["training"]["seed"]],
+        ),
         "options": record["config"]["options"],
-        "text": record["text"].get("files", record["config"]["text"]),
         "protocol": f"Spearman x 100 of cosine; at most {arguments.pairs} pairs a subset, drawn at random",
         "pairs": len(pairs.grades),
         "by set": _by_set(pairs, cosines),

@@ -30,7 +30,7 @@ from sentence_transformers import SentenceTransformer
 
 import selfguide
 from experiments.fused.parts import Geometry, GradedSets, applied, joined, mapping_inputs, summary
-from experiments.provenance import RESULTS, command_parser, provenance, write
+from experiments.provenance import RESULTS, command_parser, provenance, text_facts, write
 from selfguide.calibration.weight_choice import WEIGHTS
 from selfguide.comparison.texts import DatasetLocator, text_of_sources
 from selfguide.data import TextOptions
@@ -60,7 +60,10 @@ def main() -> None:
         for row in tuned_on_own(name, text, sets, sizes, arguments.own_draws):
             _keep(found, f"own: {name}", row)
     content = {
-        **provenance(),
+        **provenance(
+            text=text_facts("STS-B's sentences" if arguments.stsb else "the demonstration's sentences", text),
+            seeds=list(range(max(arguments.draws, arguments.own_draws))),
+        ),
         "protocol": "Spearman x 100 of cosine on the embedded test pairs (440); difference: fused less the plain tuned [CLS]",
         "rows": found,
     }

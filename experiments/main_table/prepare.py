@@ -31,7 +31,8 @@ from typing import Any
 from datasets import Dataset
 
 from experiments.main_table.rows import MANIFEST
-from experiments.provenance import command_parser
+from experiments.origins import NONE
+from experiments.provenance import command_parser, provenance, write
 from selfguide.augment.back_translation import TranslationSource, back_translate
 from selfguide.comparison.texts import DatasetLocator, text_of_sources
 from selfguide.data import TextOptions
@@ -65,7 +66,8 @@ def main() -> None:
     facts["back-translations"] = back_translate_stsb(data, output / "back-translations.tsv")
     facts["vectors"] = select_vectors(arguments.vectors, output, arguments.decimals)
     facts["hashes"] = {path.name: _hash(path) for path in sorted(output.glob("*.t[sx][vt]"))}
-    (output / MANIFEST).write_text(json.dumps(facts, indent=1) + "\n", encoding="utf-8")
+    text = {"name": "the inputs of the main table", "digests": facts["hashes"]}
+    write(output / MANIFEST, {**provenance(None, text=text, seeds=NONE), "encoder": NONE, **facts})
     print(json.dumps(facts, indent=1))
 
 

@@ -41,7 +41,8 @@ def main() -> int:
     launch.command("compare", ["--from", str(output)], launch.inputs_folder(arguments.inputs), None)
     comparison = json.loads((output / "comparison.json").read_text(encoding="utf-8"))
     found = chosen(comparison)
-    write(output / "rates.json", {"date": comparison["date"], "devices": comparison["devices"], **found})
+    origin = {name: comparison[name] for name in ("commands", "date", "devices", "versions", "setting")}
+    write(output / "rates.json", {**origin, **found})
     lines = settings_lines(found["best"], read_settings(SETTINGS_FILE))
     (output / "settings.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
     print("\n".join(lines))

@@ -31,8 +31,9 @@ from typing import Any
 
 import numpy as np
 
-from experiments.provenance import RESULTS, command_parser, folder_hash, provenance, write
-from selfguide.data.resources import mini_folder
+from experiments.origins import NONE
+from experiments.provenance import RESULTS, command_parser, folder_hash, provenance, text_facts, write
+from selfguide.data.resources import demo_sentences, mini_folder
 
 OURS, PLAIN, PLAIN_ASYNC = "selfguide serve", "plain FastAPI", "plain FastAPI, async def"
 # The plain server's batches of one are compared with vectors that SentenceTransformer computes in batches of 32.
@@ -45,7 +46,7 @@ def main() -> None:
     """Measure, and write the results file."""
     arguments = _arguments()
     content: dict[str, Any] = {
-        **provenance(None),
+        **provenance(None, text=text_facts("the demonstration's sentences", demo_sentences()), seeds=NONE),
         "cpu_threads": int(os.environ.get("OMP_NUM_THREADS", os.cpu_count() or 1)),
         "cores": os.cpu_count(),
         # Above about 0.1 before anything starts, other programs use the machine too: then only the ratios of a run say something.

@@ -33,7 +33,8 @@ import torch
 from scipy.stats import spearmanr
 from sentence_transformers import SentenceTransformer
 
-from experiments.provenance import RESULTS, command_parser, folder_hash, provenance, write
+from experiments.origins import NONE
+from experiments.provenance import RESULTS, command_parser, folder_hash, provenance, text_facts, write
 from experiments.speed.contestants import random_bert
 from experiments.speed.encoding_growth import growth
 from selfguide.data.pairs import Pairs, read_pairs
@@ -69,12 +70,21 @@ def main() -> None:
         wanted = [] if only_growth else arguments.encoders
         folders = {name: _folder(name, folder, Path(scratch)) for name, folder in wanted}
         content: dict[str, Any] = {
-            **provenance(None),
+            **provenance(
+                None,
+                text={
+                    "name": "by measurement",
+                    "digests": {name: text_facts(name, lines)["digest"] for name, lines in arguments.text.items()},
+                },
+                seeds=[1],
+            ),
             "rounds": arguments.rounds,
             "cpu_threads": torch.get_num_threads(),
             "encoders": {
-                name: {"weights": folder_hash(folder)} for name, folder in folders.items() if name != "bert-base"
-            },
+                name: {"weights": NONE if name == "bert-base" else folder_hash(folder)}
+                for name, folder in folders.items()
+            }
+            or NONE,
         }
         if "speed" in arguments.parts:
             content["speed"] = _speed(folders, arguments)

@@ -20,7 +20,8 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
-from experiments.provenance import RESULTS, command_parser, provenance, write
+from experiments.origins import NONE
+from experiments.provenance import RESULTS, command_parser, provenance, text_facts, write
 from selfguide.data.resources import demo_sentences
 from selfguide.engine import onednn
 from selfguide.engine.encode import encode
@@ -40,7 +41,7 @@ def main() -> None:
     if not onednn.preferred():
         raise SystemExit("oneDNN is not used on this machine: there is nothing to compare.")
     content = {
-        **provenance("mini"),
+        **provenance(text=text_facts("the demonstration's sentences", demo_sentences()), seeds=NONE),
         "processor": _processor(),
         "rounds": arguments.rounds,
         "layers": [_layer(rows, *size, arguments.rounds) for rows in ROWS for size in SIZES],

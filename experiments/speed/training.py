@@ -22,7 +22,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from experiments.provenance import RESULTS, command_parser, peak_megabytes, provenance, write
+from experiments.provenance import RESULTS, command_parser, peak_megabytes, provenance, text_facts, write
 from experiments.speed.contestants import SelfguideStep, Step, encoder_folder, plain_step, sentences, simcse_step
 
 PLAIN, OURS, KEPT, SIMCSE = "plain loop", "selfguide", "selfguide, views kept", "SimCSE, sentence-transformers"
@@ -37,8 +37,7 @@ def main() -> None:
         return
     described, text = sentences()
     content: dict[str, Any] = {
-        **provenance(),
-        "text": described,
+        **provenance(text=text_facts(described, text), seeds=[1]),
     }
     if arguments.growth:
         content |= {"batches": _by_batch(text, arguments), "layers": _by_layers(text, arguments)}

@@ -27,7 +27,7 @@ import torch
 from torch.profiler import ProfilerActivity
 
 import selfguide
-from experiments.provenance import RESULTS, command_parser, provenance, write
+from experiments.provenance import RESULTS, command_parser, provenance, text_facts, write
 from experiments.speed.contestants import SelfguideStep, Step, encoder_folder, plain_step, sentences
 
 PLAIN, OURS, KEPT = "plain loop", "selfguide", "selfguide, views kept"
@@ -42,8 +42,7 @@ def main() -> None:
     print(f"bf16 matrix rate measured: {arguments.rate / 1e12:.0f} TFLOP/s" if arguments.rate else "no GPU", flush=True)
     described, text = sentences()
     content: dict[str, Any] = {
-        **provenance(),
-        "text": described,
+        **provenance(text=text_facts(described, text), seeds=[1]),
         "matrix_flops_a_second": arguments.rate,
         "settings": [],
         "left_out": [],

@@ -20,7 +20,7 @@ from unittest.mock import patch
 import torch
 from torch import Tensor
 
-from experiments.provenance import RESULTS, command_parser, provenance, write
+from experiments.provenance import RESULTS, command_parser, provenance, text_facts, write
 from experiments.speed.contestants import SelfguideStep, Step, encoder_folder, optimiser_step, sentences
 from experiments.speed.training import alternate
 
@@ -47,8 +47,7 @@ def main() -> None:
     write(
         arguments.out or RESULTS / "training-parts.json",
         {
-            **provenance(),
-            "text": described,
+            **provenance(text=text_facts(described, text), seeds=[1]),
             "batch": arguments.batch,
             "settings": rows,
         },

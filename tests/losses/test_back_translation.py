@@ -44,18 +44,40 @@ def test_the_queue_forgets_the_oldest() -> None:
 
 def test_nt_xent_compares_sentences_with_translations_through_the_head(bert: Path) -> None:
     model = _model(bert)
-    loss = BackTranslationLoss(model, temperature=0.2, head_size=8, dropout=0.0).train()
+    loss = BackTranslationLoss(model, temperature=0.2, head_size=8, stay_close=0.5, dropout=0.0).train()
+    start = {name: parameter.detach().clone() for name, parameter in backbone(model).named_parameters()}
+    with torch.no_grad():
+        for parameter in model.parameters():
+            if parameter.requires_grad:
+                parameter.add_(0.01)
     value = loss(_batches(model))
     model.eval()
     first, second = (loss.head(model(batch)["sentence_embedding"]) for batch in _batches(model))
-    torch.testing.assert_close(value, functional.nt_xent_pairs(first, second, 0.2), rtol=1e-4, atol=1e-4)
+    moved = sum((parameter - start[name]).square().sum() for name, parameter in backbone(model).named_parameters())
+    assert float(moved.detach()) > 0
+    expected = functional.nt_xent_pairs(first, second, 0.2) + 0.5 * moved
+    torch.testing.assert_close(value, expected, rtol=1e-4, atol=1e-4)
     assert set(own_parameters(loss)) == {f"head.{part}" for part in ("0.weight", "0.bias", "2.weight", "2.bias")}
     assert loss.moving_state() == {}
 
 
+def test_the_head_is_that_of_sg_opt_and_the_embeddings_are_frozen(bert: Path) -> None:
+    """The settings of the BT branch in the SG-OPT authors' script."""
+    loss = BackTranslationLoss(_model(bert))
+    assert (loss.temperature, loss.stay_close, loss.head_size) == (0.01, 0.1, 4096)
+    assert [type(module).__name__ for module in loss.head] == ["Linear", "GELU", "Linear", "GELU"]
+    spread = backbone(loss.encoder).config.initializer_range
+    assert float(loss.head[2].weight.detach().std()) == pytest.approx(spread, rel=0.05)
+    assert not any(parameter.requires_grad for parameter in backbone(loss.encoder).embeddings.parameters())
+    relu = BackTranslationLoss(_model(bert), head="relu", head_size=8, stay_close=0.0, freeze_layer_0=False)
+    assert [type(module).__name__ for module in relu.head] == ["Linear", "ReLU", "Linear"]
+    assert backbone(relu.encoder).embeddings.word_embeddings.weight.requires_grad
+
+
 def test_the_queue_holds_the_keys_of_the_moving_average(bert: Path) -> None:
     model = _model(bert)
-    loss = BackTranslationLoss(model, "moco", head_size=8, queue_size=6, momentum=0.75, dropout=0.0).train()
+    cert = {"head": "relu", "stay_close": 0.0, "freeze_layer_0": False, "temperature": 0.07}
+    loss = BackTranslationLoss(model, "moco", head_size=8, queue_size=6, momentum=0.75, dropout=0.0, **cert).train()
     start = {name: parameter.clone() for name, parameter in backbone(loss.key_encoder).named_parameters()}
     with torch.no_grad():
         for parameter in backbone(model).parameters():

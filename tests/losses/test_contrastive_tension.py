@@ -58,7 +58,12 @@ def test_both_encoders_move_and_the_unused_pooler_does_not(tiny: Callable[[str],
 
 
 def test_losses_tell_their_settings_and_whom_to_cite(bert: Path) -> None:
-    assert ContrastiveTensionLoss(_model(bert)).get_config_dict() == {"negatives": 7, "anchors": 0, "dropout": 0.0}
+    assert ContrastiveTensionLoss(_model(bert)).get_config_dict() == {
+        "negatives": 7,
+        "anchors": 0,
+        "negative_term": "code",
+        "dropout": 0.0,
+    }
     loss = ContrastiveTensionInBatchLoss(_model(bert))
     assert json.loads(json.dumps(loss.get_config_dict()))["scale"] == pytest.approx(20.0)
     assert loss.citation == registry.method_class("ct").citation

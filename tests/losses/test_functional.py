@@ -219,15 +219,19 @@ def test_tension_is_the_cross_entropy_of_a_positive_and_its_negatives(batch: int
     torch.manual_seed(batch)
     u, v = torch.randn(anchors, 6, dtype=torch.float64), torch.randn(batch, 6, dtype=torch.float64)
     distances = 1 + torch.randperm(batch - 1)[:negatives]
-    terms = []
+    terms, in_the_paper = [], []
     for i in range(anchors):
         terms.append(-torch.log(_sigmoid(u[i] @ v[i])))
+        in_the_paper.append(terms[-1])
         for distance in distances.tolist():
             j = (i + distance) % batch
             assert j != i
             terms.append(-torch.log(1 - _sigmoid(u[i] @ v[j])))
+            in_the_paper.append(-torch.log(_sigmoid(1 - u[i] @ v[j])))
     assert len(terms) == anchors * (1 + negatives)
     torch.testing.assert_close(functional.contrastive_tension(u, v, distances), torch.stack(terms).mean())
+    shifted = functional.contrastive_tension(u, v, distances, "paper")
+    torch.testing.assert_close(shifted, torch.stack(in_the_paper).mean())
 
 
 @pytest.mark.parametrize("batch", [1, 2, 6])

@@ -112,6 +112,8 @@ def test_the_adversarial_step_is_a_unit_along_the_gradient_of_every_token() -> N
             slopes.append((loss(states + nudge) - loss(states - nudge)).detach() / 2e-6)
         slope = torch.stack(slopes)
         torch.testing.assert_close(step[tuple(place)], 0.5 * slope / slope.norm(), rtol=1e-5, atol=1e-7)
+        raw = adversarial_step(loss(states), states, mask, size=0.5, normalised=False)
+        torch.testing.assert_close(raw[tuple(place)], 0.5 * slope, rtol=1e-5, atol=1e-7)
 
 
 @pytest.mark.parametrize("family", ["bert", "roberta", "electra"])

@@ -17,9 +17,6 @@ from selfguide.errors import UsageError
 from selfguide.losses import DenoisingLoss
 from selfguide.methods import registry
 from selfguide.models.encoders import backbone, load_encoder
-from selfguide.progress import Reporter
-from selfguide.training.settings import TrainingSettings
-from selfguide.training.trainer import FitContext
 from toys import toy_sentences
 
 QUICK: dict[str, Any] = {"batch_size": 8, "learning_rate": 1e-3, "max_steps": 3, "device": "cpu", "quiet": True}
@@ -27,23 +24,6 @@ QUICK: dict[str, Any] = {"batch_size": 8, "learning_rate": 1e-3, "max_steps": 3,
 
 def _model(path: Path) -> SentenceTransformer:
     return load_encoder(path, pooling="cls", max_length=32)
-
-
-def test_the_rate_is_constant(bert: Path, tmp_path: Path) -> None:
-    method: Any = registry.make("tsdae")
-    assert (method.defaults.batch_size, method.defaults.learning_rate, method.defaults.weight_decay) == (8, 3e-5, 0.0)
-    method.context = FitContext([], method.defaults, tmp_path, Reporter(quiet=True))  # type: ignore[arg-type]
-    optimiser = torch.optim.AdamW(DenoisingLoss(_model(bert)).parameters(), lr=3e-5)
-    schedule = method.scheduler(optimiser, 10)
-    rates = []
-    for _ in range(10):
-        rates.append(optimiser.param_groups[0]["lr"])
-        optimiser.step()
-        schedule.step()
-    assert rates == [3e-5] * 10
-    method.context = FitContext([], TrainingSettings(warmup=0.2), tmp_path, Reporter(quiet=True))  # type: ignore[arg-type]
-    climbing = method.scheduler(torch.optim.AdamW(DenoisingLoss(_model(bert)).parameters(), lr=5e-5), 10)
-    assert climbing.get_last_lr() == pytest.approx([2.5e-5])
 
 
 def test_a_run_starts_from_an_encoder_in_memory_and_repeats(bert: Path, tmp_path: Path) -> None:

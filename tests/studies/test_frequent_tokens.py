@@ -24,29 +24,32 @@ from toys import toy_sentences
 SENTENCES = ["the old man repairs the old clock", "my sister paints the car", "the car"]
 
 
-def test_ranks_follow_the_counts_and_special_tokens_come_last(bert: Path) -> None:
+def test_ranks_follow_the_counts_and_the_frame_of_a_sentence_goes_first(bert: Path) -> None:
+    """[CLS] and [SEP] are in every sentence, so they are the two most frequent tokens, as in the paper."""
     encoder = load_encoder(bert)
-    ranks, tokens, shares = frequency_ranks(encoder, SENTENCES, (0, 1, 2))
+    sentences = [*SENTENCES, "my sister paints my sister", "an old dog"]
+    ranks, tokens, shares = frequency_ranks(encoder, sentences, (0, 2, 3))
     vocabulary = encoder.tokenizer.get_vocab()
-    assert tokens[0] == "the"
-    assert set(tokens[1:3]) == {"old", "car"}
-    assert ranks[vocabulary["the"]] == 0
-    assert min(ranks[vocabulary[token]] for token in ("[CLS]", "[SEP]", "[PAD]")) > len(vocabulary)
-    # 4 of 14 tokens are "the", 2 are "old" or "car".
-    assert shares == pytest.approx([0, 4 / 14, 6 / 14])
+    assert set(tokens[:2]) == {"[CLS]", "[SEP]"}
+    assert tokens[2] == "the"
+    assert ranks[vocabulary["the"]] == 2
+    total = sum(len(ids) for ids in encoder.tokenizer(sentences)["input_ids"])
+    assert shares == pytest.approx([0, 10 / total, 14 / total])
 
 
+@pytest.mark.parametrize("layers", [1, 2])
 @pytest.mark.parametrize("removed", [0, 1, 3, 500])
-def test_thinned_means_are_those_of_a_plain_loop(bert: Path, removed: int) -> None:
+def test_thinned_means_are_those_of_a_plain_loop(bert: Path, removed: int, layers: int) -> None:
     encoder = load_encoder(bert)
     ranks, _, _ = frequency_ranks(encoder, SENTENCES, (removed,))
-    found = thinned_means(encoder, SENTENCES, ranks, (removed,), batch_size=2)[0]
+    found = thinned_means(encoder, SENTENCES, ranks, (removed,), batch_size=2, layers=layers)[0]
     for sentence, vector in zip(SENTENCES, found, strict=True):
         ids = encoder.tokenizer(sentence, return_tensors="pt")
         with torch.no_grad():
-            states = encoder[0].model(**ids).last_hidden_state[0]
+            hidden = encoder[0].model(**ids, output_hidden_states=True).hidden_states
+        states = torch.stack(hidden[-layers:]).mean(dim=0)[0]
         kept = [place for place, token in enumerate(ids["input_ids"][0].tolist()) if ranks[token] >= removed]
-        assert len(kept) >= 2  # [CLS] and [SEP] stay
+        kept = kept or list(range(len(states)))  # nothing would be left
         np.testing.assert_allclose(vector, states[kept].mean(dim=0).numpy(), atol=1e-5)
 
 
@@ -69,8 +72,8 @@ def test_the_study_tells_scores_and_cosines_before_and_after(
     results = study(bert, text_file, dev_file, output=folder, seeds=2)
     rows = results["tables"][0]["rows"]
     assert [row["removed"] for row in rows] == [0, 1, 2]
-    # Leaving nothing out is the plain mean.
-    mean = score_pairs(own_pairs(dev_file), embedder(bert, pooling="mean"), Protocol(bootstrap=0)).value
+    # Leaving nothing out is the plain mean of the last two layers, as ConSERT evaluates.
+    mean = score_pairs(own_pairs(dev_file), embedder(bert, pooling="last2"), Protocol(bootstrap=0)).value
     assert rows[0]["score untuned"]["mean"] == pytest.approx(mean, abs=0.01)
     assert set(rows[0]["score consert"]["by_seed"]) == {"1", "2"}
     scores, cosines = results["figures"]
@@ -98,14 +101,19 @@ def test_the_study_tells_scores_and_cosines_before_and_after(
 
 def test_the_encoder_still_reads_what_the_mean_leaves_out(bert: Path) -> None:
     encoder = load_encoder(bert)
-    ranks, _, _ = frequency_ranks(encoder, SENTENCES, (1,))
+    ranks, _, _ = frequency_ranks(encoder, SENTENCES, (3,))
     with_it, without = toy_sentences(1)[0], toy_sentences(1)[0].removeprefix("the ")
-    first, second = (thinned_means(encoder, [text], ranks, (1,), 8)[0, 0] for text in (with_it, without))
+    first, second = (thinned_means(encoder, [text], ranks, (3,), 8)[0, 0] for text in (with_it, without))
     assert not np.allclose(first, second)
 
 
 @pytest.mark.parametrize(
-    ("setting", "words"), [("methods=whitening", "whitening tunes nothing"), ("removed=-1", "from 0 on, not -1")]
+    ("setting", "words"),
+    [
+        ("methods=whitening", "whitening tunes nothing"),
+        ("removed=-1", "from 0 on, not -1"),
+        ("layers=0", "from 1 on, not 0"),
+    ],
 )
 def test_what_makes_no_sense_is_refused(setting: str, words: str, bert: Path) -> None:
     with pytest.raises(UsageError, match=words):

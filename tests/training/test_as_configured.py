@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +13,16 @@ import torch
 from sentence_transformers import SentenceTransformer
 
 import selfguide
-from selfguide.comparison.specs import parse_specs
+from selfguide.comparison.specs import parse_specs, without_rows
 from selfguide.errors import UsageError
 from selfguide.methods import registry
+from selfguide.runs.resolution import resolve
 from selfguide.training import trainer as training
+from selfguide.training.callbacks import BestWeights
+from selfguide.training.configuration import RunConfig
+from selfguide.training.settings import TRAINING_ONLY
 from toys import toy_sentences
+from translations import write_pairs
 
 SENTENCES = toy_sentences(60)
 QUICK: dict[str, Any] = {"quiet": True, "device": "cpu", "batch_size": 4, "report": False}
@@ -69,18 +75,57 @@ def test_tsdae_trains_with_a_constant_rate(bert: Path, tmp_path: Path, seen: lis
     assert record["optimiser"]["betas"] == [0.9, 0.999]
 
 
-@pytest.mark.parametrize(
-    ("method", "beta2"), [("sg-opt", 0.9), ("sg", 0.9), ("simcse", 0.999), ("consert", 0.999), ("mirror", 0.999)]
-)
-def test_betas_are_each_methods_own(method: str, beta2: float, bert: Path, tmp_path: Path, seen: list[Any]) -> None:
-    settings = {"max_steps": 4, "learning_rate": 1e-4, "warmup": 0.5}
+LINEAR, CONSTANT, WARMED = "linear", "constant", "warm-up, then linear"
+# Optimiser, its betas or momentum, weight decay, schedule, clipping, patience: as published, see docs/methods/.
+PUBLISHED: dict[str, tuple[Any, ...]] = {
+    "sg-opt": ("AdamW", [0.9, 0.9], 0.0, WARMED, 1.0, 10),
+    "bt": ("AdamW", [0.9, 0.9], 0.0, WARMED, 1.0, 10),
+    "simcse": ("AdamW", [0.9, 0.999], 0.0, LINEAR, 1.0, 0),
+    "consert": ("AdamW", [0.9, 0.999], 0.01, WARMED, 1.0, 10),
+    "mirror": ("AdamW", [0.9, 0.999], 0.01, CONSTANT, 0.0, 0),
+    "is-bert": ("AdamW", [0.9, 0.999], 0.01, WARMED, 1.0, 0),
+    "tsdae": ("AdamW", [0.9, 0.999], 0.0, CONSTANT, 1.0, 0),
+    "ct": ("RMSprop", None, 0.0, CONSTANT, 0.0, 0),
+    "bt-cert": ("SGD", 0.9, 1e-5, CONSTANT, 0.0, 0),
+}
+RATES = {LINEAR: [1e-4, 0.1e-4], CONSTANT: [1e-4, 1e-4], WARMED: [0.0, 1e-4 / 9]}
+
+
+@pytest.mark.parametrize("method", list(PUBLISHED))
+def test_methods_train_as_published(method: str, bert: Path, dev_file: Path, tmp_path: Path, seen: list[Any]) -> None:
+    """The optimiser, its constants, the rates, the clipping and the patience that the trainer really had."""
+    name, momentum, decay, schedule, clip, patience = PUBLISHED[method]
+    settings: dict[str, Any] = {"max_steps": 10, "learning_rate": 1e-4, "dev": str(dev_file), "dev_every": 99}
+    if method.startswith("bt"):
+        settings |= {"pairs": str(write_pairs(tmp_path / "pairs.tsv")), "head_size": 8}
+    if method == "bt-cert":
+        settings["epochs"] = 1.0  # the cosine has one value for each epoch
     record = _run(method, bert, tmp_path / "out", **settings)
-    assert _inner(seen[0]).param_groups[0]["betas"] == (0.9, beta2)
-    assert record["optimiser"]["betas"] == [0.9, beta2]
-    # Half of the steps warm up, the rate falls afterwards.
-    assert record["optimiser"]["rates"] == [[1, 0.0], [4, pytest.approx(0.5e-4)]]
-    changed = _run(method, bert, tmp_path / "other", beta2=0.98, **settings)
-    assert changed["optimiser"]["betas"] == [0.9, 0.98]
+    groups = _inner(seen[0]).param_groups
+    assert type(_inner(seen[0])).__name__ == record["optimiser"]["name"] == name
+    assert momentum in (None, groups[0].get("momentum"), list(groups[0].get("betas", ())))
+    assert groups[0]["weight_decay"] == decay
+    assert seen[0].args.max_grad_norm == record["optimiser"]["gradient_clip"] == clip
+    assert [rate for _, rate in record["optimiser"]["rates"]] == pytest.approx(RATES[schedule])
+    (best,) = (callback for callback in seen[0].callback_handler.callbacks if isinstance(callback, BestWeights))
+    assert best.patience == record["config"]["training"]["patience"] == patience
+
+
+def test_settings_replace_what_is_published(bert: Path, tmp_path: Path, seen: list[Any]) -> None:
+    settings = {"max_steps": 4, "learning_rate": 1e-4, "warmup": 0.5, "schedule": "constant", "gradient_clip": 0.3}
+    record = _run("simcse", bert, tmp_path / "out", beta2=0.98, **settings)
+    assert _inner(seen[0]).param_groups[0]["betas"] == (0.9, 0.98)
+    assert record["optimiser"]["rates"] == [[1, 0.0], [4, 1e-4]]
+    assert seen[0].args.max_grad_norm == 0.3
+
+
+def test_the_rate_of_cert_follows_a_cosine_over_the_epochs(bert: Path, tmp_path: Path, seen: list[Any]) -> None:
+    pairs = str(write_pairs(tmp_path / "pairs.tsv"))
+    record = _run("bt-cert", bert, tmp_path / "out", pairs=pairs, head_size=8, epochs=4.0, learning_rate=1e-4)
+    rates = record["optimiser"]["rates"]
+    assert rates[0] == [1, 1e-4]
+    assert rates[-1][1] == pytest.approx(1e-4 * 0.5 * (1 + math.cos(math.pi * 3 / 4)))
+    assert not np.isclose(rates[-1][1], 0)
 
 
 def _limit(folder: Path) -> int:
@@ -137,13 +182,40 @@ def test_with_dev_pairs_a_run_never_ends_below_its_start(bert: Path, dev_file: P
     np.testing.assert_allclose(tuned, untuned, atol=1e-6)
 
 
-@pytest.mark.parametrize("method", ["mean", "whitening", "flow"])
-def test_a_training_length_is_refused_where_nothing_is_tuned(method: str, bert: Path) -> None:
-    with pytest.raises(UsageError, match=f"The method {method} does not tune the encoder"):
-        selfguide.train(bert, SENTENCES, method, quiet=True, device="cpu", max_length=16)
+@pytest.mark.parametrize(
+    ("method", "given", "words"),
+    [
+        (
+            "mean",
+            {"max_length": 16},
+            "max_length would have no effect: the method mean trains nothing. Leave max_length",
+        ),
+        ("whitening", {"epochs": 2.0, "learning_rate": 1e-3}, "epochs and learning_rate would have no effect"),
+        ("flow", {"max_length": 16}, "the method flow does not use it"),
+        ("ct", {"warmup": 0.5, "beta2": 0.5}, "warmup and beta2 would have no effect: the method ct does not use them"),
+        ("bt-cert", {"warmup": 0.5, "apertium": "eng-spa"}, "the method bt-cert does not use it"),
+        ("fused", {"tune": "none", "epochs": 2.0}, "epochs would have no effect"),
+    ],
+)
+def test_settings_without_effect_are_refused(method: str, given: dict[str, Any], words: str, bert: Path) -> None:
+    with pytest.raises(UsageError, match=words):
+        selfguide.train(bert, SENTENCES, method, quiet=True, device="cpu", **given)
 
 
-def test_a_training_length_for_all_rows_reaches_those_that_tune() -> None:
-    mean, simcse = parse_specs("mean,simcse", ["max_length=16"])
-    assert mean.stages[0].training["max_length"] == 0
-    assert simcse.stages[0].training["max_length"] == 16
+def test_what_encoding_needs_is_taken_by_every_method(bert: Path, tmp_path: Path) -> None:
+    record = _run("mean", bert, tmp_path / "out", batch_size=8, seed=3)
+    assert registry.make("mean").refused_settings() == TRAINING_ONLY
+    # The record of a run states every setting, and can be run again.
+    config = RunConfig.from_file(tmp_path / "out" / "run.json")
+    assert resolve(config)[0] == config
+    assert record["optimiser"] == {}
+
+
+def test_settings_for_all_rows_of_a_comparison_reach_those_that_use_them() -> None:
+    rows = parse_specs("mean,flow,ct,simcse", ["max_length=16", "epochs=3", "warmup=0.2"])
+    found = [[row.stages[0].training[name] for name in ("max_length", "epochs", "warmup")] for row in rows]
+    assert found == [[0, 1.0, 0.1], [0, 3.0, 0.2], [16, 3.0, 0.0], [16, 3.0, 0.2]]
+    with pytest.raises(UsageError, match="mean knows no setting or option 'epochs'"):
+        parse_specs("mean:epochs=2,simcse")
+    assert without_rows(["epochs=2", "batch_size=8"], parse_specs("mean,whitening", ["epochs=2"])) == ["epochs"]
+    assert without_rows(["epochs=2"], rows) == []

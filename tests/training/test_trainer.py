@@ -289,7 +289,7 @@ def test_a_collapsing_run_warns_and_its_card_says_so(
 
 def test_pointless_texts_are_warned_about(bert: Path) -> None:
     cases = {
-        "sentences give 1 steps": toy_sentences(30),
+        "1 step at a learning rate of 5e-05 hardly change": toy_sentences(30),
         "fewer than three tokens": ["the", "old", "man"] * 3,
         "does not know most": ["Привет мир как дела", "Добрый день всем тут", "Ещё одна строка вот"],
     }

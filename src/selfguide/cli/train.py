@@ -36,6 +36,7 @@ def train(
     gradient_accumulation: options.GradientAccumulation = None,
     learning_rate: options.LearningRate = None,
     warmup: options.Warmup = None,
+    schedule: options.Schedule = None,
     beta2: options.Beta2 = None,
     weight_decay: options.WeightDecay = None,
     gradient_clip: options.GradientClip = None,

@@ -49,6 +49,7 @@ BatchSize = Annotated[int | None, _setting("Sentences a step; the others are the
 GradientAccumulation = Annotated[int | None, _setting("Batches added up before the weights move.")]
 LearningRate = Annotated[float | None, _setting("Highest learning rate.")]
 Warmup = Annotated[float | None, _setting("Share of the steps over which the rate climbs.")]
+Schedule = Annotated[str | None, _setting("linear (the rate decays) or constant, after the warm-up.")]
 Beta2 = Annotated[float | None, _setting("AdamW's decay rate of the second moment.")]
 WeightDecay = Annotated[float | None, _setting("AdamW's weight decay.")]
 GradientClip = Annotated[float | None, _setting("Largest gradient norm; 0: none.")]

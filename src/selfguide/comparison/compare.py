@@ -13,7 +13,7 @@ from selfguide.comparison.cells import Cell, CellFolder, CellRecord, SharedSetti
 from selfguide.comparison.progress import CellProgress, duration, seconds_left
 from selfguide.comparison.runner import cores, process_count, run_jobs, split_finished
 from selfguide.comparison.sharing import SharedCells
-from selfguide.comparison.specs import GivenMethods, Spec, parse_specs
+from selfguide.comparison.specs import GivenMethods, Spec, parse_specs, without_rows
 from selfguide.comparison.summary import Summary, summarise
 from selfguide.comparison.tables import as_latex, as_markdown, write_tables
 from selfguide.comparison.texts import (
@@ -140,7 +140,10 @@ def compare(
         found.summary["sg-opt"].values["demo"].mean
     """
     reporter = Reporter(quiet=quiet)
+    settings = tuple(settings)
     specs = parse_specs(methods, settings, device=device)
+    for unheard in without_rows(settings, specs):
+        reporter.note(f"--set {unheard}=… reaches no row: none of the methods compared uses it.")
     if baseline is not None and baseline not in [spec.label for spec in specs]:
         raise UsageError(
             f"There is no row {baseline!r} to compare with; there are {', '.join(s.label for s in specs)}."

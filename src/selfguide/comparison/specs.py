@@ -104,6 +104,21 @@ def parse_specs(methods: GivenMethods, changes: Iterable[str] = (), *, device: s
     return tuple(specs)
 
 
+def without_rows(changes: Iterable[str], specs: Iterable[Spec]) -> list[str]:
+    """Return the training settings for all rows that reach none, because no method compared uses them.
+
+    Args:
+        changes: See :func:`parse_specs`.
+        specs: The rows.
+
+    Returns:
+        Their names.
+    """
+    unused = [registry.method_class(stage.method).refused_settings() for spec in specs for stage in spec.stages]
+    asked = [change.name for change in map(grammar.change, changes) if not change.target]
+    return [name for name in asked if unused and all(name in refused for refused in unused)]
+
+
 def _drafts(methods: GivenMethods) -> list[_Draft]:
     if isinstance(methods, str):
         return [_Draft.of_words(words) for words in grammar.listed(methods)]
@@ -159,8 +174,8 @@ class _Draft:
 
 
 def _require_used(change: Change, specs: list[Spec]) -> None:
-    if change.used:
-        return
+    if change.used or (not change.target and change.name in typing.get_type_hints(TrainingSettings)):
+        return  # a training setting for all rows reaches those that use it, be there none; see without_rows
     meant = [spec.label for spec in specs if change.target in (spec.label, *(stage.method for stage in spec.stages))]
     if change.target and not meant:
         raise UsageError(f"--set {change.words}: there is no {change.target!r} among the methods compared.")
@@ -169,10 +184,10 @@ def _require_used(change: Change, specs: list[Spec]) -> None:
 
 
 def _takes(method: str) -> dict[str, Any]:
-    """The type of everything that can be set for a method; the seed is the comparison's own."""
+    """The type of everything that can be set for a method: what has an effect, and not the seed, which is the comparison's."""
     cls = registry.method_class(method)
     types = typing.get_type_hints(cls.Options) | typing.get_type_hints(TrainingSettings)
-    without = {"seed", *cls.preset} if cls.family == "tuning" else {"seed", "max_length", *cls.preset}
+    without = {"seed", *cls.preset, *cls.refused_settings()}
     return {name: kind for name, kind in types.items() if name not in without}
 
 

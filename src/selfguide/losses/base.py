@@ -291,6 +291,27 @@ def own_parameters(loss: nn.Module) -> dict[str, nn.Parameter]:
     }
 
 
+def projection_head(width: int, size: int, spread: float) -> nn.Module:
+    """Make the head of self-guidance: Linear → GELU → Linear → GELU.
+
+    Args:
+        width: Dimension of its input.
+        size: Dimension of both layers; 0 for no head.
+        spread: Standard deviation of the initial weights.
+
+    Returns:
+        The head; without a size the identity.
+    """
+    if size == 0:
+        return nn.Identity()
+    head = nn.Sequential(nn.Linear(width, size), nn.GELU(), nn.Linear(size, size), nn.GELU())
+    for module in head:
+        if isinstance(module, nn.Linear):
+            nn.init.normal_(module.weight, std=spread)
+            nn.init.zeros_(module.bias)
+    return head
+
+
 def single(tensor: Tensor) -> Tensor:
     """Return a tensor in at least single precision: half precision is raised, double precision kept."""
     return tensor if tensor.dtype in (torch.float32, torch.float64) else tensor.float()

@@ -1,9 +1,13 @@
 """Contrastive Tension: two encoders that start equal learn to agree on the same sentence and on nothing else.
 
-The encoder to be trained is copied. Both copies are trained and drift apart; u_i is the first one's embedding of sentence i, v_j
-the second one's of sentence j. :class:`ContrastiveTensionLoss` reads their dot product as the logit of "same sentence?", for
-one positive pair and K negative pairs of each anchor. :class:`ContrastiveTensionInBatchLoss` contrasts each sentence with the
-whole batch by scaled cosines. The second encoder is the model; the first lives in the loss and is not saved with it.
+The encoder to be trained is copied. Both copies are trained and drift apart; u_i is the first one's embedding of sentence i,
+v_j the second one's of sentence j. :class:`ContrastiveTensionLoss` reads their dot product as the logit of "same sentence?",
+for one positive pair and K negative pairs of each anchor. :class:`ContrastiveTensionInBatchLoss` contrasts each sentence with
+the whole batch by scaled cosines. The second encoder is the model; the first lives in the loss and is not saved with it.
+
+The paper writes the loss of a negative pair with the logit z as −log σ(1 − z); the authors' released code computes the binary
+cross-entropy, −log (1 − σ(z)). The two differ by a shift of the logit by one, since 1 − σ(z) = σ(−z). Published encoders come
+from the code, so that is the default.
 
 Differences from the authors' released code: by default every sentence of a batch is an anchor (``anchors=2`` at batch size 16
 gives the published 2 positive and 14 negative pairs), and an anchor is paired with K others of the batch, as in the paper,
@@ -28,7 +32,7 @@ from selfguide.augment.encoding import Features, embed
 from selfguide.losses import functional
 from selfguide.losses.base import HeadedLoss, full_precision, single
 from selfguide.models.encoders import backbone
-from selfguide.options import Above, AtLeast, check
+from selfguide.options import Above, AtLeast, OneOf, check
 
 if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
@@ -42,6 +46,7 @@ CITATION = """\
     year = "2021",
 }"""
 NEGATIVES, ANCHORS, SCALE = AtLeast(1), AtLeast(0), Above(0)
+NEGATIVE_TERM = OneOf(*functional.NEGATIVE_TERMS)
 
 
 class _TwoEncoders(HeadedLoss):
@@ -69,10 +74,13 @@ class ContrastiveTensionLoss(_TwoEncoders):
             −log σ(u_i · v_i)          for an anchor i and itself
             −log (1 − σ(u_i · v_j))    for each of K other sentences j of the batch
 
+        With ``negative_term="paper"`` a negative pair has −log σ(1 − u_i · v_j) instead.
+
     Args:
         model: The SentenceTransformer to be trained; it is the second encoder, its copy the first.
         negatives: K; fewer where the batch has fewer other sentences.
         anchors: How many sentences of a batch are anchors; 0 for all.
+        negative_term: ``"code"``, as the authors' released code has it, or ``"paper"``.
         dropout: Rate of every dropout in both Transformers during training; −1 keeps the encoder's own.
 
     Raises:
@@ -105,13 +113,21 @@ class ContrastiveTensionLoss(_TwoEncoders):
         Carlsson et al., Semantic Re-tuning with Contrastive Tension, ICLR 2021: https://openreview.net/forum?id=Ov_sMNau-PF
     """
 
-    config_names = ("negatives", "anchors", "dropout")
+    config_names = ("negatives", "anchors", "negative_term", "dropout")
 
-    def __init__(self, model: SentenceTransformer, negatives: int = 7, anchors: int = 0, dropout: float = 0.0) -> None:
+    def __init__(
+        self,
+        model: SentenceTransformer,
+        negatives: int = 7,
+        anchors: int = 0,
+        negative_term: str = "code",
+        dropout: float = 0.0,
+    ) -> None:
         check("negatives", negatives, NEGATIVES)
         check("anchors", anchors, ANCHORS)
+        check("negative_term", negative_term, NEGATIVE_TERM)
         super().__init__(model, dropout)
-        self.negatives, self.anchors = negatives, anchors
+        self.negatives, self.anchors, self.negative_term = negatives, anchors, negative_term
         self.share_over_processes()
 
     def forward(self, sentence_features: Iterable[Features], labels: Tensor | None = None) -> Tensor:
@@ -123,7 +139,7 @@ class ContrastiveTensionLoss(_TwoEncoders):
         distances = 1 + torch.randperm(batch - 1)[: self.negatives]
         u, v = self.encode_both(_first_rows(features, self.anchors or batch), features)
         with full_precision(u):
-            return functional.contrastive_tension(single(u), single(v), distances.to(u.device))
+            return functional.contrastive_tension(single(u), single(v), distances.to(u.device), self.negative_term)
 
 
 class ContrastiveTensionInBatchLoss(_TwoEncoders):

@@ -40,6 +40,8 @@ from selfguide.options import OneOf, check
 
 SINGLE_VIEW_OBJECTIVES = ("sg", "opt1", "opt2")
 OBJECTIVES = (*SINGLE_VIEW_OBJECTIVES, "sg-opt")
+NEGATIVE_TERMS = ("code", "paper")
+"""How Contrastive Tension's loss of a negative pair is computed."""
 OBJECTIVE = OneOf(*OBJECTIVES)
 """Rule of an option that names one of :data:`OBJECTIVES`."""
 
@@ -130,13 +132,16 @@ def momentum_contrast(
     return _mean(logits, _rows(torch.arange(len(queries), device=queries.device), own), len(queries))
 
 
-def contrastive_tension(u: Tensor, v: Tensor, distances: Tensor) -> Tensor:
+def contrastive_tension(u: Tensor, v: Tensor, distances: Tensor, negative_term: str = "code") -> Tensor:
     """Compute the binary cross-entropy of u_i · v_i as "same sentence" and u_i · v_j as "another", averaged over all pairs.
+
+    A pair of the same sentence has −log σ(z) for its logit z; another has −log (1 − σ(z)), or −log σ(1 − z) as the paper writes.
 
     Args:
         u: The first encoder's vectors of the anchors (anchors, dim), the first rows of the batch.
         v: The second encoder's vectors of the batch (batch, dim).
         distances: Rows from an anchor i to its negatives j, modulo the batch, the same for all anchors (negatives,).
+        negative_term: One of :data:`NEGATIVE_TERMS`.
 
     Returns:
         The loss, a scalar.
@@ -145,7 +150,8 @@ def contrastive_tension(u: Tensor, v: Tensor, distances: Tensor) -> Tensor:
     partners = (rows.unsqueeze(1) + distances) % len(v)
     same = (u * v[rows]).sum(dim=-1, keepdim=True)
     other = torch.einsum("ad,akd->ak", u, v[partners])
-    return torch.cat([F.softplus(-same), F.softplus(other)], dim=1).mean()  # softplus(−x) = −log σ(x)
+    shift = 1.0 if negative_term == "paper" else 0.0
+    return torch.cat([F.softplus(-same), F.softplus(other - shift)], dim=1).mean()  # softplus(−x) = −log σ(x)
 
 
 def contrastive_tension_in_batch(u: Tensor, v: Tensor, scale: Tensor, own: slice | None = None) -> Tensor:

@@ -3,9 +3,12 @@
 The premises and hypotheses of a batch are classified as in :mod:`selfguide.losses.nli`. Beside it, two copies of each
 sentence are contrasted by NT-Xent, premises with premises and hypotheses with hypotheses. A copy is the sentence as it is
 (``none``), augmented at the embedding layer (:mod:`selfguide.augment.embeddings`), or ``adversarial``: each token of the
-embedding layer's output moves by a step of fixed length along the gradient of the classification loss. The step itself is a
-constant: no gradient flows through it. NT-Xent is the mean over its 2N anchors; the factor 2 in the formula makes it the sum
-of the two copies' means, which is what the published α belongs to.
+embedding layer's output moves along the gradient of the classification loss. The step itself is a constant: no gradient flows
+through it. The paper takes the gradient as it is (the fast gradient value); the authors' code makes it a step of fixed length
+for each token, which is the default here (``step``). NT-Xent is the mean over its 2N anchors, as the paper writes it; the
+authors' scripts add up the means of both copies, for premises and for hypotheses, which is four times the mean over all
+anchors. The published α of 0.15 belongs to the scripts, so the factor 2 of the formula is theirs: to train by the paper's
+mean, divide α by 4.
 
 Differences from the authors' released scripts: the classifier sees (u, v, |u − v|) as in the paper, where the scripts add
 max(u, v)². Equal premises in a batch (SNLI has each three times) count as different sentences in the contrast, as they do in the
@@ -31,13 +34,14 @@ from selfguide.losses.consert import CITATION
 from selfguide.losses.nli import NLISoftmaxLoss
 from selfguide.losses.rules import TEMPERATURE, WEIGHT
 from selfguide.models.encoders import backbone, freeze_layer_zero
-from selfguide.options import Above, check
+from selfguide.options import Above, OneOf, check
 
 if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
 
 PLAIN, ADVERSARIAL = "none", "adversarial"
 NOISE = Above(0)
+STEP = OneOf("normalised", "gradient")
 
 
 class JointLoss(NLISoftmaxLoss):
@@ -52,7 +56,8 @@ class JointLoss(NLISoftmaxLoss):
 
         An adversarial copy moves the embedding layer's output E of each token t:
 
-            E_t ← E_t + ε · g_t / ‖g_t‖,   g = ∂L_ce / ∂E
+            E_t ← E_t + ε · g_t / ‖g_t‖,   g = ∂L_ce / ∂E        (step="normalised")
+            E_t ← E_t + ε · g_t                                   (step="gradient")
 
     Args:
         model: The SentenceTransformer to be trained; ConSERT takes the mean of the last layer's tokens.
@@ -60,7 +65,8 @@ class JointLoss(NLISoftmaxLoss):
         first: The first copy: ``none``, augmentations, or ``adversarial``.
         second: The second copy.
         temperature: τ of the contrast.
-        noise: ε, the length of the adversarial step.
+        noise: ε, the length of the adversarial step, or the factor of the gradient.
+        step: ``"normalised"``, as in the authors' code, or ``"gradient"``, as in the paper.
         rates: Fractions that the augmentations set to zero, by their names.
         dropout: Rate of the Transformer's own dropout during training; −1 keeps the encoder's own.
         freeze_layer_0: Do not train the embedding layer.
@@ -100,7 +106,7 @@ class JointLoss(NLISoftmaxLoss):
     """
 
     citation = CITATION
-    config_names = ("alpha", "first", "second", "temperature", "noise", "rates", "dropout", "freeze_layer_0")
+    config_names = ("alpha", "first", "second", "temperature", "noise", "step", "rates", "dropout", "freeze_layer_0")
 
     def __init__(
         self,
@@ -110,6 +116,7 @@ class JointLoss(NLISoftmaxLoss):
         second: str = "token-cutoff",
         temperature: float = 0.1,
         noise: float = 1.0,
+        step: str = "normalised",
         rates: Mapping[str, float] = DEFAULT_RATES,
         dropout: float = KEEP_DROPOUT,
         freeze_layer_0: bool = False,
@@ -117,12 +124,13 @@ class JointLoss(NLISoftmaxLoss):
         check("alpha", alpha, WEIGHT)
         check("temperature", temperature, TEMPERATURE)
         check("noise", noise, NOISE)
+        check("step", step, STEP)
         for names in (first, second):
             check_copy(names, rates)
         embedding_layer(backbone(model))
         super().__init__(model)
         self.alpha, self.first, self.second, self.rates = alpha, first, second, dict(rates)
-        self.temperature, self.noise = temperature, noise
+        self.temperature, self.noise, self.step = temperature, noise, step
         self.dropout, self.freeze_layer_0 = dropout, freeze_layer_0
         set_dropout(model, dropout)
         if freeze_layer_0:
@@ -188,7 +196,8 @@ class JointLoss(NLISoftmaxLoss):
 
         plain = self.encode(dict(batch), watch)["sentence_embedding"]
         u, v = plain.chunk(2)
-        step = adversarial_step(self.classify(u, v, labels), seen[0], batch["attention_mask"], self.noise)
+        value, normalised = self.classify(u, v, labels), self.step == "normalised"
+        step = adversarial_step(value, seen[0], batch["attention_mask"], self.noise, normalised=normalised)
         moved = self.encode(dict(batch), lambda states: states + step)["sentence_embedding"]
         return plain, moved
 
@@ -210,18 +219,21 @@ def check_copy(names: str, rates: Mapping[str, float]) -> None:
     parse_augmentation(names, rates)
 
 
-def adversarial_step(loss: Tensor, states: Tensor, mask: Tensor, size: float) -> Tensor:
+def adversarial_step(loss: Tensor, states: Tensor, mask: Tensor, size: float, *, normalised: bool = True) -> Tensor:
     """Compute a step of each token along the gradient of a loss.
 
     Args:
         loss: The loss, a scalar.
         states: The embedding layer's output that it was computed from (batch, tokens, width).
         mask: Attention mask (batch, tokens).
-        size: Length of each token's step.
+        size: Length of each token's step, or the factor of the gradient.
+        normalised: Whether all steps have the same length; otherwise a step is the gradient times ``size``.
 
     Returns:
         The steps, in the shape of ``states``; zeros at padding.
     """
     (gradient,) = torch.autograd.grad(loss, states, retain_graph=True)
-    direction = F.normalize(single(gradient), dim=-1, eps=torch.finfo(torch.float32).tiny)
+    direction = single(gradient)
+    if normalised:
+        direction = F.normalize(direction, dim=-1, eps=torch.finfo(torch.float32).tiny)
     return (size * direction * mask.unsqueeze(-1)).to(states.dtype)

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import torch
 from sentence_transformers.sentence_transformer.modules import Normalize, Pooling
-from torch import Tensor, nn
+from torch import Tensor
 
 from selfguide.augment.encoding import Features
 from selfguide.engine.cuda_graphs import GraphedSteps
@@ -33,7 +33,7 @@ from selfguide.engine.view_cache import CachedViews
 from selfguide.engine.views import layer_views
 from selfguide.errors import UsageError
 from selfguide.losses import functional
-from selfguide.losses.base import HeadedLoss, Preparation, full_precision, single
+from selfguide.losses.base import HeadedLoss, Preparation, full_precision, projection_head, single
 from selfguide.losses.guide_views import KEEP_VIEWS, kept_views
 from selfguide.losses.rules import GRADIENT_CACHE, HEAD_SIZE, TEMPERATURE, WEIGHT
 from selfguide.models.encoders import POOLINGS, backbone, depth, input_names
@@ -209,7 +209,7 @@ class SelfGuidedLoss(HeadedLoss):
                 f"The model's embedding dimension is {model.get_embedding_dimension()} and that of its layers {width}; "
                 "self-guidance compares the two, so leave out whatever changes the width (Dense, several poolings)."
             )
-        self.head = _projection_head(width, head_size, float(getattr(self.guide.config, "initializer_range", 0.02)))
+        self.head = projection_head(width, head_size, float(getattr(self.guide.config, "initializer_range", 0.02)))
         # Pairs of parameters that training can move apart; frozen ones stay equal.
         student, guide = dict(self.transformer.named_parameters()), dict(self.guide.named_parameters())
         moving = [name for name, parameter in student.items() if parameter.requires_grad]
@@ -393,18 +393,6 @@ def reads_first_tokens_only(model: SentenceTransformer) -> bool:
     modes = after[0].get_config_dict()["pooling_mode"]
     only_first = modes == "cls" or list(modes) == ["cls"]
     return only_first and all(isinstance(module, Normalize) for module in after[1:])
-
-
-def _projection_head(width: int, size: int, spread: float) -> nn.Module:
-    """Make f: Linear → GELU → Linear → GELU, with weights from N(0, spread²)."""
-    if size == 0:
-        return nn.Identity()
-    head = nn.Sequential(nn.Linear(width, size), nn.GELU(), nn.Linear(size, size), nn.GELU())
-    for module in head:
-        if isinstance(module, nn.Linear):
-            nn.init.normal_(module.weight, std=spread)
-            nn.init.zeros_(module.bias)
-    return head
 
 
 def _draw_one(views: Tensor) -> Tensor:

@@ -25,6 +25,7 @@ from selfguide.losses.dropout_contrast import CITATION
 from selfguide.losses.guided_contrast import GuidedContrastLoss
 from selfguide.losses.rules import GRADIENT_CACHE, TEMPERATURE, WEIGHT
 from selfguide.methods.base import TuningMethod
+from selfguide.methods.search import BATCHES, LOW_DROPOUTS, RATES, SWITCH
 from selfguide.models.encoders import POOLINGS, with_pooling
 from selfguide.models.starting_points import RAW, STATIC, default_prompt
 from selfguide.options import CheckedOptions, OneOf
@@ -95,6 +96,14 @@ class Adapt(TuningMethod):
     options: AdaptOptions
     defaults = TrainingSettings(batch_size=64, learning_rate=BY_TEXT_SIZE, epochs=BY_TEXT_SIZE)
     citation = CITATION
+    search = {
+        "learning_rate": (2e-6, *RATES),
+        "batch_size": BATCHES,
+        "temperature": (0.02, 0.05, 0.1),
+        "stay_close": (0.0, 1.0),
+        "dropout": LOW_DROPOUTS,
+        "freeze_layer_0": SWITCH,
+    }
 
     def check_start(self, start: StartingPoint, name: str, reporter: Reporter) -> None:
         """See :meth:`Method.check_start`: static embeddings and raw language models are refused."""

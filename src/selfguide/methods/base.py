@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from selfguide.errors import UsageError
 from selfguide.models.starting_points import RAW, SENTENCE_ENCODER, StartingPoint
 from selfguide.options import CheckedOptions
-from selfguide.training.settings import TrainingSettings
+from selfguide.training.settings import TRAINING_ONLY, TrainingSettings
 from selfguide.training.trainer import FitContext, Optimiser, Scheduler, TrainingOutcome, fine_tune
 
 if TYPE_CHECKING:
@@ -82,8 +82,14 @@ class Method(ABC):
     defaults: ClassVar[TrainingSettings] = TrainingSettings()
     """The training settings it starts from."""
     citation: ClassVar[str] = ""
+    search: ClassVar[Mapping[str, tuple[Any, ...]]] = {}
+    """Values to draw from when settings are chosen on dev pairs: training settings and options by name."""
     few_steps: ClassVar[int] = 0
-    """With fewer steps the encoder is likely to end worse than it began; so short a run is warned about."""
+    """With fewer steps of the method's own batch size the encoder is likely to end worse than it began; a run that sees fewer
+    sentences than these steps do is warned about."""
+    without_effect: ClassVar[frozenset[str] | None] = None
+    """Training settings that the method does not use, so that they are refused; ``None``: all that concern training if it does
+    not train, and otherwise none, but for the training length if it does not tune."""
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         """Fill in the name and the summary that a subclass leaves out."""
@@ -106,6 +112,19 @@ class Method(ABC):
     def describe_options(self) -> dict[str, Any]:
         """Return the options as plain values, as ``run.json`` keeps them; what the name fixes is left out."""
         return {name: value for name, value in asdict(self.options).items() if name not in self.preset}
+
+    @classmethod
+    def refused_settings(cls) -> frozenset[str]:
+        """Return the training settings that the method does not use."""
+        if cls.without_effect is not None:
+            return cls.without_effect
+        if not cls.trains:
+            return TRAINING_ONLY
+        return frozenset() if cls.family == "tuning" else frozenset({"max_length"})
+
+    def unused_settings(self) -> frozenset[str]:
+        """Return the training settings that the method does not use with the options it has; by default as the class says."""
+        return self.refused_settings()
 
     def check(self) -> None:  # noqa: B027 (most methods have nothing to refuse)
         """Refuse, before any text is read, what cannot work: a missing file, a program that is not installed.
@@ -190,33 +209,34 @@ class TuningMethod(Method):
         """Return the encoder as it is saved and scored on dev pairs; it may share its weights with the student."""
         return student
 
-    def optimiser(self, loss: nn.Module) -> Optimiser:
+    def optimiser(self, loss: nn.Module) -> Optimiser | None:
         """Make the optimiser; a method without this hook trains with AdamW.
 
         Args:
             loss: The loss, whose parameters include the student's.
 
         Returns:
-            The optimiser over what is to be trained.
+            The optimiser over what is to be trained, or ``None`` for AdamW with the run's settings.
         """
-        raise NotImplementedError
+        return None
 
-    def scheduler(self, optimiser: Optimiser, steps: int) -> Scheduler:
-        """Make the learning-rate scheduler; a method without this hook has a linear warm-up and decay.
+    def scheduler(self, optimiser: Optimiser, steps: int) -> Scheduler | None:
+        """Make the learning-rate scheduler; a method without this hook has that of the training settings.
 
         Args:
             optimiser: The optimiser.
             steps: Training steps of the run.
 
         Returns:
-            The scheduler, which is stepped after every training step.
+            The scheduler, which is stepped after every training step, or ``None`` for that of the run's settings.
         """
-        raise NotImplementedError
+        return None
 
     def fit(self, encoder: SentenceTransformer, context: FitContext) -> TrainingOutcome:
         """See :meth:`Method.fit`."""
         self.context = context
         context = replace(context, text=self.dataset(context.text))
+        few = self.few_steps * self.defaults.batch_size
         own = {hook for hook in ("deployable", "optimiser", "scheduler") if self._overrides(hook)}
         return fine_tune(
             self.student(encoder),
@@ -225,6 +245,7 @@ class TuningMethod(Method):
             deployable=self.deployable if "deployable" in own else None,
             make_optimiser=self.optimiser if "optimiser" in own else None,
             make_scheduler=self.scheduler if "scheduler" in own else None,
+            few_sentences=few,
         )
 
     def _overrides(self, hook: str) -> bool:

@@ -2,6 +2,10 @@
 
 The loss is :class:`~selfguide.losses.ClearLoss`, on the [CLS] vectors of the last layer.
 
+The paper pre-trains from scratch, so nothing about the training of an existing encoder is published: batch size, learning rate,
+warm-up over a tenth of the steps, linear decay, clipping at a norm of 1 and a stop after ten dev evaluations without a new best
+are this package's.
+
 Reference: Wu et al., CLEAR: Contrastive Learning for Sentence Representation, 2020 (arXiv:2012.15466).
 """
 
@@ -14,6 +18,7 @@ from selfguide.augment.dropout import DROPOUT_RATE, KEEP_DROPOUT
 from selfguide.losses.clear import CITATION, NEIGHBOURS, SPANS, ClearLoss, check_rewriting
 from selfguide.losses.rules import FRACTION, TEMPERATURE, WEIGHT
 from selfguide.methods.base import TuningMethod
+from selfguide.methods.search import BATCHES, DROPOUTS, POOLED, RATES, SWITCH
 from selfguide.models.encoders import with_pooling
 from selfguide.options import CheckedOptions, OneOf
 from selfguide.training.settings import TrainingSettings
@@ -74,6 +79,17 @@ class Clear(TuningMethod):
     options: ClearOptions
     defaults = TrainingSettings(batch_size=64, learning_rate=3e-5)
     citation = CITATION
+    search = {
+        "learning_rate": RATES,
+        "batch_size": BATCHES,
+        "temperature": (0.05, 0.1, 0.2),
+        "first": ("substitute", "delete-words", "delete-spans", "reorder"),
+        "second": ("substitute", "delete-words", "delete-spans", "reorder"),
+        "mlm_weight": (0.0, 0.1, 1.0),
+        "head": SWITCH,
+        "dropout": DROPOUTS,
+        "pooling": POOLED,
+    }
 
     def student(self, encoder: SentenceTransformer) -> SentenceTransformer:
         """See :meth:`TuningMethod.student`."""

@@ -14,7 +14,10 @@ The two-stage methods take their training settings (epochs, learning rate) for t
 the first stage has its own (``nli_epochs``, ``nli_learning_rate``). Batch size, length, ``max_steps`` (in each stage) and
 everything else are common. The classifier is dropped after the stage that trained it.
 
-Differences from the authors' released scripts, besides those of the losses: the encoder's dropout is off in the second stage,
+Training as in the authors' released scripts: as the method consert, with 25 epochs on the text; on the pairs one epoch at 2e-5
+without early stopping.
+
+Differences from the scripts, besides those of the losses: the encoder's dropout is off in the second stage,
 as in the method consert, where the scripts leave it on; the copies on the text are consert's, where the scripts contrast the
 sentence as it is with one changed copy.
 
@@ -30,10 +33,11 @@ from selfguide.augment.dropout import DROPOUT_RATE, KEEP_DROPOUT
 from selfguide.augment.embeddings import RATE
 from selfguide.data.nli import NO_FILE, check_option, read_nli
 from selfguide.losses.consert import CITATION, ConSERTLoss, ConSERTOptions
-from selfguide.losses.joint import NOISE, JointLoss, check_copy
+from selfguide.losses.joint import NOISE, STEP, JointLoss, check_copy
 from selfguide.losses.nli import NLISoftmaxLoss
 from selfguide.losses.rules import WEIGHT
 from selfguide.methods.base import TuningMethod
+from selfguide.methods.search import BATCHES, DROPOUTS, RATES, SWITCH
 from selfguide.models.encoders import freeze_layer_zero, with_pooling
 from selfguide.options import Above
 from selfguide.training.settings import TrainingSettings
@@ -60,7 +64,9 @@ class JointOptions(ConSERTOptions):
     second: str = "token-cutoff"
     """Augmentation of the second copy."""
     noise: Annotated[float, NOISE] = 1.0
-    """Length of the adversarial step of each token."""
+    """Length of the adversarial step of each token, or the factor of the gradient."""
+    step: Annotated[str, STEP] = "normalised"
+    """Adversarial step: normalised (one length for all tokens, as the authors' code has it) or gradient (as the paper has it)."""
     token_cutoff_rate: Annotated[float, RATE] = 0.1
     """Fraction of the tokens that token-cutoff sets to zero."""
     dropout: Annotated[float, DROPOUT_RATE] = KEEP_DROPOUT
@@ -94,7 +100,9 @@ class JointUnsupOptions(SupUnsupOptions):
     joint_second: str = "token-cutoff"
     """Augmentation of the second copy in the first stage."""
     noise: Annotated[float, NOISE] = 1.0
-    """Length of the adversarial step of each token."""
+    """Length of the adversarial step of each token, or the factor of the gradient."""
+    step: Annotated[str, STEP] = "normalised"
+    """Adversarial step: normalised (one length for all tokens, as the authors' code has it) or gradient (as the paper has it)."""
     token_cutoff_rate: Annotated[float, RATE] = 0.1
     """Fraction of the tokens that token-cutoff sets to zero."""
 
@@ -115,8 +123,17 @@ class ConsertJoint(TuningMethod):
     made_for = "raw language model"
     Options = JointOptions
     options: JointOptions
-    defaults = TrainingSettings(batch_size=96, learning_rate=2e-5, epochs=1.0)
+    defaults = TrainingSettings(batch_size=96, learning_rate=2e-5, epochs=1.0, weight_decay=0.01, patience=0)
     citation = CITATION
+    search = {
+        "learning_rate": RATES,
+        "batch_size": BATCHES,
+        "alpha": (0.05, 0.15, 0.5),
+        "first": ("none", "shuffle", "feature-cutoff"),
+        "second": ("token-cutoff", "shuffle", "feature-cutoff"),
+        "temperature": (0.05, 0.1, 0.2),
+        "eval_pooling": ("last2", "mean"),
+    }
 
     def check(self) -> None:
         """See :meth:`Method.check`."""
@@ -149,8 +166,19 @@ class ConsertSupUnsup(TuningMethod):
     made_for = "raw language model"
     Options = SupUnsupOptions
     options: SupUnsupOptions
-    defaults = TrainingSettings(batch_size=96, learning_rate=5e-7, epochs=10.0)
+    defaults = TrainingSettings(batch_size=96, learning_rate=5e-7, epochs=25.0, weight_decay=0.01, patience=10)
     citation = CITATION
+    search = {
+        "learning_rate": RATES,
+        "batch_size": BATCHES,
+        "temperature": (0.05, 0.1, 0.2),
+        "first": ("shuffle", "token-cutoff", "feature-cutoff", "dropout"),
+        "second": ("shuffle", "token-cutoff", "feature-cutoff", "dropout"),
+        "dropout": DROPOUTS,
+        "freeze_layer_0": SWITCH,
+        "eval_pooling": ("last2", "mean"),
+        "nli_learning_rate": RATES,
+    }
 
     def check(self) -> None:
         """See :meth:`Method.check`."""
@@ -204,6 +232,7 @@ class ConsertJointUnsup(ConsertSupUnsup):
     needs_labels = True
     Options = JointUnsupOptions
     options: JointUnsupOptions
+    search = ConsertSupUnsup.search | {"alpha": (0.05, 0.15, 0.5)}
 
     def supervised_loss(self, student: SentenceTransformer) -> JointLoss:
         """See :meth:`ConsertSupUnsup.supervised_loss`."""
@@ -215,5 +244,6 @@ class ConsertJointUnsup(ConsertSupUnsup):
             second=options.joint_second,
             temperature=options.temperature,
             noise=options.noise,
+            step=options.step,
             rates=options.rates,
         )

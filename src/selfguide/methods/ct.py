@@ -2,7 +2,8 @@
 
 The losses are :class:`~selfguide.losses.ContrastiveTensionLoss` (``ct``) and
 :class:`~selfguide.losses.ContrastiveTensionInBatchLoss` (``ct-in-batch``), on the mean of the last layer's tokens. ``ct``
-trains with RMSprop, whose learning rate falls every 500 steps by a fifth of its initial value, down to a fifth.
+trains with RMSprop, whose learning rate falls every 500 steps by a fifth of its initial value, down to a fifth, without clipping
+or early stopping. ``ct-in-batch`` trains as the example of sentence-transformers does.
 
 Reference: Carlsson et al., Semantic Re-tuning with Contrastive Tension, ICLR 2021.
 """
@@ -19,12 +20,14 @@ from selfguide.augment.dropout import DROPOUT_RATE, KEEP_DROPOUT
 from selfguide.losses.contrastive_tension import (
     ANCHORS,
     CITATION,
+    NEGATIVE_TERM,
     NEGATIVES,
     SCALE,
     ContrastiveTensionInBatchLoss,
     ContrastiveTensionLoss,
 )
 from selfguide.methods.base import TuningMethod
+from selfguide.methods.search import BATCHES, DROPOUTS, POOLED, RATES
 from selfguide.models.encoders import POOLINGS, with_pooling
 from selfguide.options import AtLeast, CheckedOptions, OneOf
 from selfguide.training.settings import TrainingSettings
@@ -45,6 +48,8 @@ class TensionOptions(CheckedOptions):
     """K: negatives of each anchor; fewer where the batch has fewer."""
     anchors: Annotated[int, ANCHORS] = 0
     """Sentences of a batch that are anchors; 0: all of them. The paper has 2 in a batch of 16."""
+    negative_term: Annotated[str, NEGATIVE_TERM] = "code"
+    """Loss of a negative pair with the logit z: code, −log (1 − σ(z)), or paper, −log σ(1 − z)."""
     rate_step: Annotated[int, AtLeast(1)] = 500
     """Steps after which the learning rate loses a fifth of its initial value, until a fifth is left."""
     dropout: Annotated[float, DROPOUT_RATE] = 0.0
@@ -74,8 +79,18 @@ class ContrastiveTension(TuningMethod):
     made_for = "raw language model"
     Options = TensionOptions
     options: TensionOptions
-    defaults = TrainingSettings(batch_size=16, learning_rate=1e-5, gradient_clip=0.0, warmup=0.0)
+    defaults = TrainingSettings(batch_size=16, learning_rate=1e-5, gradient_clip=0.0, warmup=0.0, patience=0)
+    without_effect = frozenset({"warmup", "schedule", "beta2"})  # RMSprop has a schedule of its own
     citation = CITATION
+    search = {
+        "learning_rate": RATES,
+        "batch_size": BATCHES,
+        "negatives": (3, 7, 15),
+        "negative_term": ("code", "paper"),
+        "rate_step": (100, 500),
+        "dropout": DROPOUTS,
+        "pooling": POOLED,
+    }
 
     def student(self, encoder: SentenceTransformer) -> SentenceTransformer:
         """See :meth:`TuningMethod.student`."""
@@ -108,8 +123,15 @@ class ContrastiveTensionInBatch(TuningMethod):
     made_for = "raw language model"
     Options = InBatchOptions
     options: InBatchOptions
-    defaults = TrainingSettings(batch_size=128, learning_rate=5e-5, weight_decay=0.01)
+    defaults = TrainingSettings(batch_size=128, learning_rate=5e-5, weight_decay=0.01, patience=0)
     citation = CITATION
+    search = {
+        "learning_rate": RATES,
+        "batch_size": BATCHES,
+        "scale": (10.0, 20.0, 50.0),
+        "dropout": DROPOUTS,
+        "pooling": POOLED,
+    }
 
     def student(self, encoder: SentenceTransformer) -> SentenceTransformer:
         """See :meth:`TuningMethod.student`."""

@@ -102,8 +102,21 @@ class FlowMethod(Method):
     cost = "one forward pass and a small flow"
     Options = FlowOptions
     options: FlowOptions
-    defaults = TrainingSettings(learning_rate=1e-3, batch_size=32, warmup=0.0, weight_decay=0.01)
+    # The authors' script: AdamWeightDecay at 1e-3 without a schedule, gradients clipped at 1.
+    defaults = TrainingSettings(
+        learning_rate=1e-3, batch_size=32, warmup=0.0, schedule="constant", weight_decay=0.01, patience=0
+    )
+    without_effect = frozenset(
+        {"max_length", "beta2", "dev_every", "patience", "checkpoint_minutes", "precision", "track", "schedule"}
+    )
     citation = CITATION
+    search = {
+        "learning_rate": (3e-4, 1e-3, 3e-3),
+        "batch_size": (32, 64, 128),
+        "pooling": ("last2", "first-last", "mean"),
+        "levels": (1, 2, 3),
+        "width": (32, 64),
+    }
 
     def fit(self, encoder: SentenceTransformer, context: FitContext) -> TrainingOutcome:
         """See :meth:`Method.fit`."""

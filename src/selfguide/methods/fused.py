@@ -49,8 +49,9 @@ from selfguide.errors import UsageError
 from selfguide.losses.dropout_contrast import CITATION
 from selfguide.methods import registry
 from selfguide.methods.base import CalibratedMethod, Method, option_types
+from selfguide.methods.search import BATCHES, RATES
 from selfguide.options import Above, AtLeast, Between, CheckedOptions, OneOf, parse_value
-from selfguide.training.settings import TrainingSettings
+from selfguide.training.settings import TRAINING_ONLY, TrainingSettings
 from selfguide.training.trainer import FitContext, TrainingOutcome
 
 if TYPE_CHECKING:
@@ -155,14 +156,26 @@ class Fused(CalibratedMethod):
     made_for = "raw language model"
     Options = FusedOptions
     options: FusedOptions
-    defaults = TrainingSettings(batch_size=64, learning_rate=3e-5)
+    defaults = TrainingSettings(batch_size=64, learning_rate=3e-5, warmup=0.0, patience=0)  # SimCSE's
     citation = CITATION
+    search = {
+        "learning_rate": RATES,
+        "batch_size": BATCHES,
+        "weight": (0.35, 0.45, 0.5, 0.55, 0.65),
+        "tune_options": ("dropout=0.05 head=false", "dropout=0.1 head=false", "dropout=0.1 head=true"),
+        "a": (3e-4, 1e-3, 3e-3),
+        "piece_weight": (0.6, 1.0),
+    }
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
         self.tuner = _tuner(self.options)
         if self.tuner is not None and self.options.tune not in _RECIPES:
-            vars(self).update(defaults=self.tuner.defaults, few_steps=self.tuner.few_steps)
+            vars(self).update(defaults=self.tuner.defaults)
+
+    def unused_settings(self) -> frozenset[str]:
+        """See :meth:`Method.unused_settings`: what the method that tunes the first view does not use."""
+        return TRAINING_ONLY if self.tuner is None else self.tuner.unused_settings()
 
     def check(self) -> None:
         """See :meth:`Method.check`."""

@@ -83,8 +83,14 @@ class InferSent(TuningMethod):
     cost = "one pass of a small LSTM"
     Options = InferSentOptions
     options: InferSentOptions
-    defaults = TrainingSettings(batch_size=64, learning_rate=1e-3, epochs=5.0, gradient_clip=5.0)
+    defaults = TrainingSettings(batch_size=64, learning_rate=1e-3, epochs=5.0, gradient_clip=5.0, patience=0)
     citation = CITATION
+    search = {
+        "learning_rate": (1e-4, 3e-4, 1e-3, 3e-3),
+        "batch_size": (32, 64, 128),
+        "hidden": (256, 512, 1024),
+        "classifier": (256, 512),
+    }
 
     _vectors: WordVectors
 

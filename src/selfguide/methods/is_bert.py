@@ -3,6 +3,10 @@
 The loss is :class:`~selfguide.losses.InfoMaxLoss`; convolutions are added to the encoder and kept
 (:func:`~selfguide.losses.info_max.with_convolutions`).
 
+Training as in the authors' released script: AdamW with betas (0.9, 0.999) and a weight decay of 0.01 (not of biases and
+norms), a warm-up over a tenth of the steps and linear decay, gradients clipped at a norm of 1, no early stopping. Dev pairs
+are scored every 50 steps (theirs: 1,000).
+
 Reference: Zhang, He, Liu, Lim and Bing, An Unsupervised Sentence Embedding Method by Mutual Information Maximization,
 EMNLP 2020.
 """
@@ -17,6 +21,7 @@ from sentence_transformers.sentence_transformer.modules import CNN
 from selfguide.augment.dropout import DROPOUT_RATE, KEEP_DROPOUT
 from selfguide.losses.info_max import CITATION, FILTERS, InfoMaxLoss, parse_windows, with_convolutions
 from selfguide.methods.base import TuningMethod
+from selfguide.methods.search import BATCHES, DROPOUTS, RATES
 from selfguide.options import CheckedOptions
 from selfguide.training.settings import TrainingSettings
 
@@ -51,8 +56,14 @@ class IsBert(TuningMethod):
     made_for = "raw language model"
     Options = IsBertOptions
     options: IsBertOptions
-    defaults = TrainingSettings(batch_size=32, learning_rate=1e-5, weight_decay=0.01)
+    defaults = TrainingSettings(batch_size=32, learning_rate=1e-5, weight_decay=0.01, patience=0)
     citation = CITATION
+    search = {
+        "learning_rate": RATES,
+        "batch_size": BATCHES,
+        "windows": ("1,3,5", "1,3", "1"),
+        "dropout": DROPOUTS,
+    }
 
     def student(self, encoder: SentenceTransformer) -> SentenceTransformer:
         """See :meth:`TuningMethod.student`."""

@@ -2,7 +2,10 @@
 
 The loss is :class:`~selfguide.losses.MirrorLoss`, on the mean of the last layer's tokens.
 
-Difference from the authors' released script: the learning rate rises and decays (theirs is constant).
+Training as in the authors' released script: AdamW with betas (0.9, 0.999) and a weight decay of 0.01, a constant learning rate
+without a warm-up, no clipping, no early stopping.
+
+Differences from the script: biases and norms do not decay, and with dev pairs the best checkpoint is kept (the script has none).
 
 Reference: Liu, Vulić, Korhonen and Collier, Fast, Effective, and Self-Supervised: Transforming Masked Language Models into
 Universal Lexical and Sentence Encoders, EMNLP 2021.
@@ -17,6 +20,7 @@ from selfguide.augment.dropout import DROPOUT_RATE, KEEP_DROPOUT
 from selfguide.losses.mirror import CITATION, SPAN, MirrorLoss
 from selfguide.losses.rules import TEMPERATURE
 from selfguide.methods.base import TuningMethod
+from selfguide.methods.search import BATCHES, LOW_DROPOUTS, POOLED, RATES, SWITCH
 from selfguide.models.encoders import POOLINGS, with_pooling
 from selfguide.options import CheckedOptions, OneOf
 from selfguide.training.settings import TrainingSettings
@@ -50,8 +54,26 @@ class Mirror(TuningMethod):
     made_for = "raw language model"
     Options = MirrorOptions
     options: MirrorOptions
-    defaults = TrainingSettings(batch_size=200, learning_rate=2e-5, weight_decay=0.01)
+    defaults = TrainingSettings(
+        batch_size=200,
+        learning_rate=2e-5,
+        weight_decay=0.01,
+        warmup=0.0,
+        schedule="constant",
+        gradient_clip=0.0,
+        patience=0,
+    )
     citation = CITATION
+    search = {
+        "learning_rate": RATES,
+        "batch_size": (*BATCHES, 200),
+        "temperature": (0.02, 0.04, 0.1),
+        "span": (2, 5, 10),
+        "dropout": LOW_DROPOUTS,
+        "freeze_layer_0": SWITCH,
+        "pooling": POOLED,
+        "schedule": ("linear", "constant"),
+    }
 
     def student(self, encoder: SentenceTransformer) -> SentenceTransformer:
         """See :meth:`TuningMethod.student`."""

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 GROUP = "selfguide.methods"
 """Entry-point group through which installed packages add methods."""
 _PATH = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_<][\w.<>]*")
-_SHARED = ("base", "registry", "__init__")
+_SHARED = ("base", "registry", "search", "__init__")
 
 
 @dataclass(frozen=True)

@@ -4,8 +4,11 @@ The loss is :class:`~selfguide.losses.NLISoftmaxLoss`, on the means of the last 
 pairs that the option ``nli`` names; the run's text is not trained on. The method needs labels, unlike most here: it serves
 for comparison, and as a starting point for others (``--encoder`` with its folder and any method).
 
-Differences from the authors' released code: with dev pairs the best checkpoint is kept by cosine; AdamW as everywhere here. The
-published encoder was trained on all of SNLI and MultiNLI (about 940,000 pairs).
+Training as in the authors' released code: AdamW with betas (0.9, 0.999) and a weight decay of 0.01 (not of biases and norms), a
+warm-up over a tenth of the steps and linear decay, gradients clipped at a norm of 1, no early stopping.
+
+Differences: with dev pairs the best checkpoint is kept by cosine, scored every 50 steps (theirs: 1,000). The published
+encoder was trained on all of SNLI and MultiNLI (about 940,000 pairs).
 
 Reference: Reimers and Gurevych, Sentence-BERT: Sentence Embeddings using Siamese BERT-Networks, EMNLP 2019.
 """
@@ -18,6 +21,7 @@ from typing import TYPE_CHECKING, Annotated
 from selfguide.data.nli import NO_FILE, check_option, read_nli
 from selfguide.losses.nli import CITATION, NLISoftmaxLoss
 from selfguide.methods.base import TuningMethod
+from selfguide.methods.search import BATCHES, POOLED, RATES
 from selfguide.models.encoders import POOLINGS, with_pooling
 from selfguide.options import CheckedOptions, OneOf
 from selfguide.training.settings import TrainingSettings
@@ -47,8 +51,9 @@ class SbertNli(TuningMethod):
     made_for = "raw language model"
     Options = SbertNliOptions
     options: SbertNliOptions
-    defaults = TrainingSettings(batch_size=16, learning_rate=2e-5, warmup=0.1, epochs=1.0)
+    defaults = TrainingSettings(batch_size=16, learning_rate=2e-5, epochs=1.0, weight_decay=0.01, patience=0)
     citation = CITATION
+    search = {"learning_rate": RATES, "batch_size": BATCHES, "pooling": (*POOLED, "max")}
 
     def check(self) -> None:
         """See :meth:`Method.check`."""

@@ -2,9 +2,13 @@
 
 The loss is :class:`~selfguide.losses.SelfGuidedLoss`, on the [CLS] vectors of the last layer.
 
-Differences from the authors' released script, besides those of the loss: repeated sentences are dropped before training (they
-would be false negatives; ``--keep-duplicates`` gives the literal behaviour), and with dev pairs the best checkpoint is kept
-(the script reports the last).
+Training as in the authors' released script: AdamW with betas (0.9, 0.9) and no weight decay, a warm-up over a tenth of the steps
+and linear decay, gradients clipped at a norm of 1, a dev evaluation every 50 steps.
+
+Differences from the script, besides those of the loss: repeated sentences are dropped before training (they would be false
+negatives; ``--keep-duplicates`` gives the literal behaviour); with dev pairs the best checkpoint is kept (the script reports the
+last); training stops after ten dev evaluations without a new best, where the script stops at the tenth evaluation that is lower
+than the one before it.
 
 Reference: Kim, Yoo and Lee, Self-Guided Contrastive Learning for BERT Sentence Representations, ACL 2021.
 """
@@ -15,6 +19,7 @@ from typing import TYPE_CHECKING
 
 from selfguide.losses.self_guided import CITATION, SelfGuidedLoss, SelfGuidedOptions
 from selfguide.methods.base import TuningMethod
+from selfguide.methods.search import BATCHES, POOLED, RATES, SWITCH
 from selfguide.models.encoders import with_pooling
 from selfguide.training.settings import TrainingSettings
 
@@ -29,9 +34,18 @@ class SelfGuided(TuningMethod):
     Options = SelfGuidedOptions
     options: SelfGuidedOptions
     citation = CITATION
-    # The projection head starts at random: the embeddings get worse for about the first hundred steps.
-    few_steps = 150
-    defaults = TrainingSettings(beta2=0.9)  # the authors' betas are (0.9, 0.9)
+    search = {
+        "learning_rate": RATES,
+        "batch_size": BATCHES,
+        "temperature": (0.01, 0.02, 0.05, 0.1),
+        "head_size": (0, 4096),
+        "stay_close": (0.0, 0.01, 0.1),
+        "layers": ("all", "last"),
+        "view_pooling": ("max", "mean"),
+        "freeze_layer_0": SWITCH,
+        "pooling": POOLED,
+    }
+    defaults = TrainingSettings(beta2=0.9, patience=10)
 
     def student(self, encoder: SentenceTransformer) -> SentenceTransformer:
         """See :meth:`TuningMethod.student`."""

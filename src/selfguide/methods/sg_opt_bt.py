@@ -17,6 +17,7 @@ from selfguide.losses.rules import WEIGHT
 from selfguide.losses.self_guided import CITATION, SelfGuidedOptions
 from selfguide.losses.self_guided_translation import SelfGuidedTranslationLoss
 from selfguide.methods.base import TuningMethod
+from selfguide.methods.search import BATCHES, POOLED, RATES, SWITCH
 from selfguide.models.encoders import with_pooling
 from selfguide.training.settings import TrainingSettings
 from selfguide.training.translated_text import translated_dataset
@@ -53,8 +54,17 @@ class SelfGuidedTranslation(TuningMethod):
     Options = SelfGuidedTranslationOptions
     options: SelfGuidedTranslationOptions
     citation = CITATION
-    defaults = TrainingSettings(beta2=0.9)
-    few_steps = 150  # for the same reason as SG-OPT alone: the head starts at random
+    search = {
+        "learning_rate": RATES,
+        "batch_size": BATCHES,
+        "temperature": (0.01, 0.02, 0.05, 0.1),
+        "head_size": (0, 4096),
+        "stay_close": (0.0, 0.01, 0.1),
+        "translation_weight": (0.3, 1.0, 3.0),
+        "freeze_layer_0": SWITCH,
+        "pooling": POOLED,
+    }
+    defaults = TrainingSettings(beta2=0.9, patience=10)
 
     def check(self) -> None:
         """See :meth:`Method.check`."""

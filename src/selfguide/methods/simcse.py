@@ -2,9 +2,12 @@
 
 The loss is :class:`~selfguide.losses.DropoutContrastLoss`, on the [CLS] vectors of the last layer.
 
-Differences from the authors' released script: the learning rate rises over the first tenth of the steps before it decays (theirs
-only decays), and repeated sentences are dropped before training. The published run used one million sentences of Wikipedia; a
-small corpus has few steps at batch size 64 and may need a smaller batch or a higher learning rate.
+Training as in the authors' released script: AdamW with betas (0.9, 0.999) and no weight decay, linear decay without a warm-up,
+gradients clipped at a norm of 1 (the default of transformers, which the script leaves as it is), no early stopping.
+
+Differences from the script: repeated sentences are dropped before training, and dev pairs are scored every 50 steps, where the
+script scores STS-B dev every 125. The published run used one million sentences of Wikipedia; a small corpus has few steps at
+batch size 64 and may need a smaller batch or a higher learning rate.
 
 Reference: Gao, Yao and Chen, SimCSE: Simple Contrastive Learning of Sentence Embeddings, EMNLP 2021.
 """
@@ -18,6 +21,7 @@ from selfguide.augment.dropout import DROPOUT_RATE, KEEP_DROPOUT
 from selfguide.losses.dropout_contrast import CITATION, DropoutContrastLoss
 from selfguide.losses.rules import GRADIENT_CACHE, TEMPERATURE
 from selfguide.methods.base import TuningMethod
+from selfguide.methods.search import BATCHES, LOW_DROPOUTS, POOLED, RATES, SWITCH
 from selfguide.models.encoders import POOLINGS, with_pooling
 from selfguide.options import CheckedOptions, OneOf
 from selfguide.training.settings import TrainingSettings
@@ -54,8 +58,17 @@ class SimCSE(TuningMethod):
     made_for = "raw language model"
     Options = SimCSEOptions
     options: SimCSEOptions
-    defaults = TrainingSettings(batch_size=64, learning_rate=3e-5)
+    defaults = TrainingSettings(batch_size=64, learning_rate=3e-5, warmup=0.0, patience=0)
     citation = CITATION
+    search = {
+        "learning_rate": RATES,
+        "batch_size": BATCHES,
+        "temperature": (0.02, 0.05, 0.1),
+        "head": SWITCH,
+        "dropout": LOW_DROPOUTS,
+        "freeze_layer_0": SWITCH,
+        "pooling": POOLED,
+    }
 
     def student(self, encoder: SentenceTransformer) -> SentenceTransformer:
         """See :meth:`TuningMethod.student`."""

@@ -1,6 +1,8 @@
 """TSDAE: a decoder reconstructs a sentence from nothing but the embedding of a damaged copy.
 
-The loss is :class:`~selfguide.losses.DenoisingLoss`, on the [CLS] vectors of the last layer. AdamW with a constant learning rate.
+The loss is :class:`~selfguide.losses.DenoisingLoss`, on the [CLS] vectors of the last layer. Training as in the paper: AdamW
+with a constant learning rate of 3e-5 without a warm-up and no weight decay; gradients clipped at a norm of 1 (the framework's
+default then), no early stopping.
 
 Reference: Wang, Reimers and Gurevych, TSDAE: Using Transformer-based Sequential Denoising Auto-Encoder for Unsupervised
 Sentence Embedding Learning, Findings of EMNLP 2021.
@@ -11,14 +13,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
-import torch
-
 from selfguide.losses.denoising import CITATION, DELETE_RATE, DenoisingLoss
 from selfguide.methods.base import TuningMethod
+from selfguide.methods.search import BATCHES, POOLED, RATES
 from selfguide.models.encoders import POOLINGS, with_pooling
 from selfguide.options import CheckedOptions, OneOf
 from selfguide.training.settings import TrainingSettings
-from selfguide.training.trainer import Optimiser, Scheduler
 
 if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
@@ -43,8 +43,15 @@ class Tsdae(TuningMethod):
     made_for = "raw language model"
     Options = TsdaeOptions
     options: TsdaeOptions
-    defaults = TrainingSettings(batch_size=8, learning_rate=3e-5, warmup=0.0)
+    defaults = TrainingSettings(batch_size=8, learning_rate=3e-5, warmup=0.0, schedule="constant", patience=0)
     citation = CITATION
+    search = {
+        "learning_rate": RATES,
+        "batch_size": (8, *BATCHES),
+        "delete_rate": (0.4, 0.6, 0.8),
+        "schedule": ("linear", "constant"),
+        "pooling": POOLED,
+    }
 
     def student(self, encoder: SentenceTransformer) -> SentenceTransformer:
         """See :meth:`TuningMethod.student`."""
@@ -53,8 +60,3 @@ class Tsdae(TuningMethod):
     def loss(self, student: SentenceTransformer) -> DenoisingLoss:
         """See :meth:`TuningMethod.loss`."""
         return DenoisingLoss(student, self.options.delete_rate)
-
-    def scheduler(self, optimiser: Optimiser, steps: int) -> Scheduler:
-        """See :meth:`TuningMethod.scheduler`: a constant learning rate, after the warm-up if there is one."""
-        climb = max(1, round(self.context.settings.warmup * steps))
-        return torch.optim.lr_scheduler.LambdaLR(optimiser, lambda step: min(1.0, (step + 1) / climb))

@@ -86,6 +86,11 @@ class Whitening(CalibratedMethod):
     Options = WhiteningOptions
     options: WhiteningOptions
     citation = CITATION
+    search = {
+        "pooling": ("mean", "last2", "first-last"),
+        "k": (0, 128, 256),
+        "exponent": (0.25, 0.4, 0.5),
+    }
 
     def fit(self, encoder: SentenceTransformer, context: FitContext) -> TrainingOutcome:
         """See :meth:`Method.fit`."""

@@ -6,7 +6,6 @@ It is on disk so that its size does not matter, and so that a resumed run trains
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -97,27 +96,15 @@ def _write_arrow(path: Path, sentences: Iterable[str], reporter: Reporter, chunk
             writer.write_batch(pa.record_batch([batch], schema=schema))
 
 
-def check_text(
-    text: Dataset, encoder: SentenceTransformer, settings: TrainingSettings, reporter: Reporter, few_steps: int
-) -> None:
-    """Warn where training is likely to be pointless.
+def check_text(text: Dataset, encoder: SentenceTransformer, reporter: Reporter) -> None:
+    """Warn where the text is likely to be of no use.
 
     Args:
         text: The text as a dataset.
         encoder: The encoder to be tuned, whose tokenizer reads a sample.
-        settings: The training settings.
         reporter: Gets the warnings.
-        few_steps: Below so many steps the method does more harm than good.
     """
     count = len(text)
-    per_epoch = count / (settings.batch_size * settings.gradient_accumulation)
-    steps = settings.max_steps or math.ceil(settings.epochs * per_epoch)
-    if steps < few_steps:
-        reporter.warn(
-            f"{count:,} sentences give {steps} steps here. Contrastive tuning gets worse before it gets better, and below about "
-            f"{few_steps} steps the result may be worse than the untuned encoder: add text, or say --epochs "
-            f"{math.ceil(few_steps / per_epoch)}."
-        )
     if not callable(encoder.tokenizer):  # an encoder of static word embeddings has another kind of tokenizer
         return
     step = max(1, count // 500)

@@ -14,6 +14,7 @@ from selfguide.training.settings import BY_TEXT_SIZE
 
 if TYPE_CHECKING:
     from selfguide.methods.base import Method
+    from selfguide.training.settings import TrainingSettings
 
 
 def resolve(config: RunConfig, start: StartingPoint | None = None) -> tuple[RunConfig, Method]:
@@ -35,11 +36,7 @@ def resolve(config: RunConfig, start: StartingPoint | None = None) -> tuple[RunC
     for setting in ("epochs", "learning_rate"):
         if getattr(training, setting) == BY_TEXT_SIZE != getattr(method.defaults, setting):
             raise UsageError(f"{setting} must be above 0 for the method {method.name}, got 0.")
-    if method.family != "tuning" and training.max_length != method.defaults.max_length:
-        raise UsageError(
-            f"The method {method.name} does not tune the encoder, so it has no training length: leave max_length out, and "
-            "load the encoder with another limit instead (selfguide.load_encoder, max_length)."
-        )
+    refuse_settings(method, training)
     unknown = sorted(set(config.text_options) - {item.name for item in fields(TextOptions)})
     if unknown:
         raise UsageError(f"There is no text option {unknown[0]!r}; `selfguide train --help` lists them.")
@@ -51,3 +48,33 @@ def resolve(config: RunConfig, start: StartingPoint | None = None) -> tuple[RunC
         text_options=asdict(TextOptions(**config.text_options)),
     )
     return complete, method
+
+
+def refuse_settings(method: Method, training: TrainingSettings) -> None:
+    """Refuse training settings that a method does not use.
+
+    A value that equals the method's default passes: the record of a run states every setting.
+
+    Args:
+        method: The method.
+        training: The settings asked for, over the method's defaults.
+
+    Raises:
+        UsageError: A setting would have no effect; the message says what to do.
+    """
+    refused = method.unused_settings()
+    given = [
+        item.name
+        for item in fields(training)
+        if item.name in refused and getattr(training, item.name) != getattr(method.defaults, item.name)
+    ]
+    if not given:
+        return
+    named = " and ".join(filter(None, [", ".join(given[:-1]), given[-1]]))
+    why = "trains nothing" if not method.trains else "does not use " + ("it" if len(given) == 1 else "them")
+    hint = (
+        " For another length, load the encoder with it (selfguide.load_encoder, max_length)."
+        if "max_length" in given
+        else ""
+    )
+    raise UsageError(f"{named} would have no effect: the method {method.name} {why}. Leave {named} out.{hint}")

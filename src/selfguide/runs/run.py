@@ -222,7 +222,7 @@ def run(
         record.start = {"kind": start.kind, "reason": start.reason, "own": own_settings(student)}
         text, record.text = prepare_text(work, sentences, settings, reporter)
         record.seconds["text"] = time.monotonic() - started
-        check_text(text, student, settings, reporter, method.few_steps)
+        check_text(text, student, reporter)
         # The encoder is tuned in place, so the report's "before" has to be measured now.
         kept = output is not None and is_main_process()
         drawn = sample(text, SAMPLED, settings.seed) if kept else []

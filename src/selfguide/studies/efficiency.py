@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 from selfguide.comparison.specs import parse_specs
 from selfguide.engine.encode import sentence_vectors
+from selfguide.methods import registry
 from selfguide.options import AtLeast, check
 from selfguide.progress import Reporter
 from selfguide.report.plots import Dots, Figure, Scatter
@@ -140,7 +141,8 @@ def _train(
     encoder: SentenceTransformer | None = None
     seconds, steps = 0.0, 0
     for stage in stages:
-        training = {**stage["training"], **changes}
+        refused = registry.method_class(stage["method"]).refused_settings()
+        training = {**stage["training"], **{name: value for name, value in changes.items() if name not in refused}}
         config = RunConfig(("the study's text",), context.encoder, stage["method"], stage["options"], training)
         sentences = TextSample("", text).named().sentences
         encoder, record = run(config, None, Reporter(quiet=True), sentences, encoder, report=False)

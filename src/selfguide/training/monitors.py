@@ -54,7 +54,11 @@ class CollapseMonitor(TrainerCallback):
         self.warned = False
         self._recent: deque[Tensor] = deque(maxlen=self.window)
         self._first: tuple[float, float] | None = None
-        student.register_forward_hook(self._on_forward)
+        self._hook = student.register_forward_hook(self._on_forward)
+
+    def detach(self) -> None:
+        """Stop observing the model: the hook would go with every copy of the finished encoder, and the reporter with it."""
+        self._hook.remove()
 
     def observe(self, embeddings: Tensor) -> None:
         """Add a batch of embeddings to the recent ones."""

@@ -1,10 +1,11 @@
-"""Training settings that every tuning method shares, with the values of the SG-OPT paper as defaults.
+"""Training settings that every tuning method shares. The defaults are those of the SG-OPT paper; a method states its own.
 
 They live apart from the training code so that the command line can show and check them without importing torch.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, fields, replace
 from typing import Annotated, Any
 
@@ -14,6 +15,8 @@ from selfguide.options import SEED, Above, AtLeast, Between, CheckedOptions, One
 BY_TEXT_SIZE = 0.0
 """Value of ``epochs`` and ``learning_rate`` that leaves them to the method, by the size of the text."""
 _BY_SIZE = Above(0, or_else=BY_TEXT_SIZE, or_else_means="by the size of the text, where the method can")
+WITHOUT_TRAINING = frozenset({"batch_size", "device", "seed"})
+"""Settings that matter for a method that trains nothing too: it encodes text."""
 
 
 @dataclass(frozen=True)
@@ -31,7 +34,9 @@ class TrainingSettings(CheckedOptions):
     learning_rate: Annotated[float, _BY_SIZE] = 5e-5
     """Peak learning rate, reached after the warm-up; 0: by the size of the text, where the method can."""
     warmup: Annotated[float, Between(0, 1, open_high=True)] = 0.1
-    """Fraction of the steps over which the learning rate rises; it decays linearly afterwards."""
+    """Fraction of the steps over which the learning rate rises."""
+    schedule: Annotated[str, OneOf("linear", "constant")] = "linear"
+    """Learning rate after the warm-up: linear (it decays to 0) or constant."""
     beta2: Annotated[float, Between(0, 1, open_high=True)] = 0.999
     """AdamW's decay rate of the second moment."""
     weight_decay: Annotated[float, AtLeast(0)] = 0.0
@@ -59,6 +64,12 @@ class TrainingSettings(CheckedOptions):
     track: Annotated[str, SeveralOf("none", "tensorboard", "wandb")] = "none"
     """Experiment tracker: none, tensorboard, wandb, or several separated by commas."""
 
+    def sum_of_rates(self, steps: int) -> float:
+        """Return the sum of the learning rates over a number of steps."""
+        climbing = math.ceil(self.warmup * steps)
+        after = steps - climbing
+        return self.learning_rate * (climbing / 2 + (after / 2 if self.schedule == "linear" else after))
+
     @property
     def trackers(self) -> list[str]:
         """The trackers named in ``track``."""
@@ -81,3 +92,7 @@ class TrainingSettings(CheckedOptions):
         if unknown:
             raise UsageError(f"There is no training setting {unknown[0]!r}; there are {', '.join(sorted(known))}.")
         return replace(self, **{name: value for name, value in values.items() if value is not None})
+
+
+TRAINING_ONLY = frozenset(item.name for item in fields(TrainingSettings)) - WITHOUT_TRAINING
+"""Settings that have no effect where nothing is trained."""

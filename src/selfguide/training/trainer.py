@@ -37,6 +37,7 @@ from selfguide.training.distributed import lost_process_in_words, runs_on_cpu
 from selfguide.training.lengths import report_truncation, training_length
 from selfguide.training.monitors import CollapseMonitor, FiniteLossMonitor
 from selfguide.training.settings import TrainingSettings
+from selfguide.training.short_runs import warn_if_short
 
 if TYPE_CHECKING:
     from datasets import Dataset
@@ -97,8 +98,9 @@ def fine_tune(
     context: FitContext,
     *,
     deployable: Callable[[SentenceTransformer], SentenceTransformer] | None = None,
-    make_optimiser: Callable[[nn.Module], Optimiser] | None = None,
-    make_scheduler: Callable[[Optimiser, int], Scheduler] | None = None,
+    make_optimiser: Callable[[nn.Module], Optimiser | None] | None = None,
+    make_scheduler: Callable[[Optimiser, int], Scheduler | None] | None = None,
+    few_sentences: int = 0,
 ) -> TrainingOutcome:
     """Fine-tune a student on text.
 
@@ -108,9 +110,11 @@ def fine_tune(
         context: Text, settings, work folder, reporter and dev evaluator.
         deployable: Makes the encoder that is returned and scored on the dev pairs from the student, if they differ (in
             their pooling, for instance); it may share the student's weights.
-        make_optimiser: Makes the optimiser from the loss, whose parameters include the student's; AdamW without it.
-        make_scheduler: Makes the learning-rate scheduler from the optimiser and the number of steps; a linear warm-up and
-            decay without it.
+        make_optimiser: Makes the optimiser from the loss, whose parameters include the student's; AdamW without it, or if it
+            returns ``None``.
+        make_scheduler: Makes the learning-rate scheduler from the optimiser and the number of steps; that of the settings
+            without it, or if it returns ``None``.
+        few_sentences: Warn if training sees fewer sentences than these.
 
     Returns:
         The encoder and the record of its training; the weights are the best on the dev pairs, or else the last.
@@ -123,6 +127,7 @@ def fine_tune(
     settings, reporter = context.settings, context.reporter
     if len(context.text) < 2:
         raise SelfguideError("Contrastive training needs at least two different sentences; this text has fewer.")
+    warn_if_short(len(context.text), settings, reporter, few_sentences, bounded=make_optimiser is None)
     limit = student.max_seq_length  # None where the encoder has none
     length, truncated = training_length(student, context.text, settings.max_length)
     report_truncation(truncated, length, limit, reporter)
@@ -161,6 +166,7 @@ def fine_tune(
     if stop.requested:
         raise InterruptedRun(f"Stopped at step {trainer.state.global_step}; everything up to there is kept.")
     student.max_seq_length = limit
+    monitor.detach()
     outcome = _outcome(trainer, student, context, best, progress)
     outcome.length = {"training": length, "encoder": limit, "truncated": truncated}
     if deployable is not None:
@@ -244,7 +250,12 @@ def _describe_optimiser(trainer: _Trainer, rates: dict[int, float]) -> dict[str,
         if isinstance(value, int | float | tuple) and name not in ("params", "lr")
     }
     parameters = sum(parameter.numel() for group in optimiser.param_groups for parameter in group["params"])
-    facts = {"name": type(optimiser).__name__, "parameters": parameters, "rates": sorted(rates.items())}
+    facts = {
+        "name": type(optimiser).__name__,
+        "parameters": parameters,
+        "rates": sorted(rates.items()),
+        "gradient_clip": trainer.args.max_grad_norm,
+    }
     return facts | plain
 
 
@@ -254,8 +265,8 @@ class _Trainer(SentenceTransformerTrainer):
     optimizer: Any
     lr_scheduler: Any
     last_loss: Tensor | None = None
-    make_optimiser: Callable[[nn.Module], Optimiser] | None = None
-    make_scheduler: Callable[[Optimiser, int], Scheduler] | None = None
+    make_optimiser: Callable[[nn.Module], Optimiser | None] | None = None
+    make_scheduler: Callable[[Optimiser, int], Scheduler | None] | None = None
 
     # transformers 5 calls these two, and not create_optimizer_and_scheduler.
     def create_optimizer(self, model: Any = None) -> Optimiser:
@@ -266,7 +277,7 @@ class _Trainer(SentenceTransformerTrainer):
     def create_scheduler(self, num_training_steps: int, optimizer: Optimiser | None = None) -> Scheduler:
         if self.lr_scheduler is None and self.make_scheduler is not None:
             self.lr_scheduler = self.make_scheduler(optimizer or self.optimizer, num_training_steps)
-            self._created_lr_scheduler = True
+            self._created_lr_scheduler = self.lr_scheduler is not None
         return super().create_scheduler(num_training_steps, optimizer)
 
     def add_model_card_callback(self, default_args_dict: dict[str, Any]) -> None:
@@ -338,7 +349,7 @@ def _arguments(context: FitContext) -> SentenceTransformerTrainingArguments:
         gradient_accumulation_steps=settings.gradient_accumulation,
         learning_rate=settings.learning_rate,
         warmup_steps=settings.warmup,
-        lr_scheduler_type="linear",
+        lr_scheduler_type="linear" if settings.schedule == "linear" else "constant_with_warmup",
         optim="adamw_torch_fused",
         adam_beta1=0.9,
         adam_beta2=settings.beta2,
