@@ -52,7 +52,7 @@ def test_rates_that_add_up_to_nothing_are_told(schedule: str) -> None:
 def test_every_tuning_method_warns_about_one_step_and_not_about_the_text_of_its_paper(name: str) -> None:
     method = registry.method_class(name)
     few = method.few_steps * method.defaults.batch_size
-    one = method.defaults.override({"max_steps": 1, "learning_rate": min(method.defaults.learning_rate, 1e-4)})
+    one = method.defaults.override({"max_steps": 1, "learning_rate": min(method.defaults.learning_rate or 5e-6, 1e-4)})
     assert len(_warnings(15_455, one, few)) == 1
     assert _warnings(1_000_000, method.defaults, few) == []
 
