@@ -15,12 +15,14 @@ def demo(
     output: Annotated[
         Path,
         typer.Option(
-            "--output", "-o", help="Folder for the tuned encoder (replaced if it is there); the fused one is inside."
+            "--output",
+            "-o",
+            help="Folder for the tuned encoder (replaced if it is there); the fused and the adapted one are inside.",
         ),
     ] = Path("demo-output"),
     seed: Annotated[int, typer.Option(help="Seed of everything random.")] = 1,
 ) -> None:
-    """Tune the embedded encoder on the embedded sentences, combine it with its embedding layer, show before and after.
+    """Tune the embedded encoder on the embedded sentences, combine it with its embedding layer, adapt it, show before and after.
 
     **Examples**
 

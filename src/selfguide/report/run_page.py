@@ -71,7 +71,7 @@ def _facts(run: dict[str, Any], evidence: RunEvidence | None) -> dict[str, str]:
     scores = run["scores"]
     facts = {}
     if "after" in scores:
-        before = scores.get("before (mean)")
+        before = scores.get("before", scores.get("before (mean)"))
         facts["dev score" if before is None else "dev score, before → after"] = (
             f"{number(100 * before, 1)} → " if before is not None else ""
         ) + number(100 * scores["after"], 1)

@@ -112,6 +112,7 @@ def _recipe(record: RunRecord, encoder: SentenceTransformer) -> list[tuple[str, 
     return [
         ("method", config.method),
         ("start", config.encoder),
+        *([("kind of start", f"{record.start['kind']}: {record.start['reason']}")] if record.start else []),
         *((name.replace("_", " "), value) for name, value in config.options.items()),
         *((name.replace("_", " "), value) for name, value in config.training.items() if trained),
         ("steps", record.steps or "none"),
