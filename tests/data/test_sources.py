@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import io
 from collections.abc import Callable
 from pathlib import Path
@@ -44,8 +45,16 @@ def test_a_missing_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
     assert "download it" in early_refusal("https://example.org/notes.txt")
 
 
-def test_a_folder(tmp_path: Path) -> None:
-    assert f"is a folder: pass its files with a glob such as {tmp_path}/*.txt" in early_refusal(tmp_path)
+def test_a_folder_stands_for_the_files_of_text_below_it(tmp_path: Path) -> None:
+    assert "has no file of text (.txt, .csv, .tsv, .jsonl, .ndjson, .parquet" in early_refusal(tmp_path)
+    (tmp_path / "deep" / ".git").mkdir(parents=True)
+    (tmp_path / "b.txt").write_text("two\n")
+    (tmp_path / "a.jsonl.gz").write_bytes(gzip.compress(b'{"text": "one"}\n'))
+    (tmp_path / "deep" / "c.CSV").write_text("text\nthree\n")
+    for unwanted in ("d.py", ".hidden.txt", "deep/.git/x.txt", "e.safetensors"):
+        (tmp_path / unwanted).write_text("unwanted\n")
+    assert read(tmp_path) == ["one", "two", "three"]
+    assert read(str(tmp_path) + "/") == ["one", "two", "three"]
 
 
 def test_column_and_field_where_they_mean_nothing(put: Callable[..., Path]) -> None:

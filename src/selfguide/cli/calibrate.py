@@ -26,6 +26,12 @@ def calibrate(
     device: shared.Device = "auto",
     column: shared.Column = None,
     field: shared.Field = None,
+    header: shared.Header = "auto",
+    delimiter: shared.Delimiter = None,
+    encoding: shared.Encoding = "utf-8",
+    skip_bad_rows: shared.SkipBadRows = 0,
+    split_sentences: shared.SplitSentences = False,
+    language: shared.Language = "en",
     replace_bad_utf8: shared.ReplaceBadUtf8 = False,
     quiet: shared.Quiet = False,
 ) -> None:
@@ -45,12 +51,23 @@ def calibrate(
     from selfguide.progress import Reporter
     from selfguide.runs import calibrate as calibration
 
-    cleaning = TextOptions(column=column, field=field, on_bad_utf8="replace" if replace_bad_utf8 else "error")
+    cleaning = TextOptions(
+        column=column,
+        field=field,
+        header=header,  # type: ignore[arg-type]
+        delimiter=delimiter,
+        encoding=encoding,
+        skip_bad_rows=skip_bad_rows,
+        split_sentences=split_sentences,
+        language=language,
+        on_bad_utf8="replace" if replace_bad_utf8 else "error",
+    )
     reporter = Reporter(quiet=quiet)
+    sentences = Sentences(text, cleaning)
     with quiet_libraries():
         made = calibration.calibrate(
             folder,
-            Sentences(text, cleaning),
+            sentences,
             output,
             fresh=fresh,
             overwrite=overwrite,
@@ -58,4 +75,6 @@ def calibrate(
             device=device,
             reporter=reporter,
         )
+    for note in sentences.described():
+        reporter.note(note)
     reporter.note(f"Calibrated: {made}")

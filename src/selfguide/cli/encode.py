@@ -76,6 +76,10 @@ def encode(
     device: shared.Device = "auto",
     column: shared.Column = None,
     field: shared.Field = None,
+    header: shared.Header = "auto",
+    delimiter: shared.Delimiter = None,
+    encoding: shared.Encoding = "utf-8",
+    limit: Annotated[int | None, typer.Option(help="Encode only so many lines.", min=1, show_default=False)] = None,
     replace_bad_utf8: shared.ReplaceBadUtf8 = False,
     quiet: shared.Quiet = False,
 ) -> None:
@@ -102,6 +106,10 @@ def encode(
     options = TextOptions(
         column=column,
         field=field,
+        header=header,  # type: ignore[arg-type]
+        delimiter=delimiter,
+        encoding=encoding,
+        limit=limit,
         keep_duplicates=True,
         keep_blank=True,
         long_lines="cut",
@@ -118,6 +126,8 @@ def encode(
     from selfguide.models.encoders import load_encoder
 
     reporter = Reporter(quiet=quiet)
+    for note in sentences.sources_read():
+        reporter.note(note)
     model = load_encoder(encoder, pooling, layer, max_length, device)
     target = output if output is not None else sys.stdout
     count = encode_to_file(
@@ -134,6 +144,10 @@ def encode(
         overwrite=overwrite,
         reporter=reporter,
     )
+    truncated = sentences.summary.too_long
+    if truncated:
+        lines = "1 line was" if truncated == 1 else f"{truncated:,} lines were"
+        reporter.warn(f"{lines} longer than {options.max_chars:,} characters and truncated there before encoding.")
     if output is not None:
         kept = f" as {precision}" if precision != "float32" else ""
         reporter.note(

@@ -18,6 +18,24 @@ Encoder = Annotated[
 ]
 Column = Annotated[str | None, typer.Option(help="Column of a csv, tsv or parquet file: a name or a number from 0.")]
 Field = Annotated[str | None, typer.Option(help="Field of a jsonl file; dots lead into nested objects.")]
+Header = Annotated[str, typer.Option(help="Whether the first row of a csv or tsv file is a header: auto, yes or no.")]
+Delimiter = Annotated[
+    str | None,
+    typer.Option(
+        help="What separates cells: a character, or comma, semicolon, tab, pipe, none. Default: found from the first rows.",
+        show_default=False,
+    ),
+]
+Encoding = Annotated[str, typer.Option(help="Encoding of the text, such as latin1, cp1252 or utf-16.")]
+SkipBadRows = Annotated[
+    int,
+    typer.Option(help="Leave out up to so many rows with too many or too few cells, or that are no valid CSV or JSON."),
+]
+SplitSentences = Annotated[
+    bool,
+    typer.Option("--split-sentences", help="Split paragraphs into sentences (extra: selfguide[split])."),
+]
+Language = Annotated[str, typer.Option(help="Language of --split-sentences, a code such as en, de or zh.")]
 ReplaceBadUtf8 = Annotated[
     bool, typer.Option("--replace-bad-utf8", help="Put U+FFFD where the text is not UTF-8 instead of stopping.")
 ]

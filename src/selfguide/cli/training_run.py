@@ -26,7 +26,7 @@ def _setting(help: str, panel: str = _TRAINING, **kwargs: Any) -> Any:
 Text = Annotated[
     list[str] | None,
     typer.Argument(
-        help="Files (.txt .csv .tsv .jsonl .parquet, also .gz .xz .zst), globs, - or hf:owner/name.",
+        help="Files (.txt .csv .tsv .jsonl .parquet, also .gz .xz .zst), folders, globs, - or hf:owner/name.",
         show_default=False,
     ),
 ]
@@ -66,6 +66,19 @@ CheckpointMinutes = Annotated[float | None, _setting("Minutes between two checkp
 Track = Annotated[str | None, _setting("tensorboard, wandb or none.")]
 Column = Annotated[str | None, _setting("Column of a csv, tsv or parquet file: a name or a number from 0.", _TEXT)]
 Field = Annotated[str | None, _setting("Field of a jsonl file; dots lead into nested objects.", _TEXT)]
+Header = Annotated[
+    str | None, _setting("Whether the first row of a csv or tsv file is a header: auto, yes or no.", _TEXT)
+]
+Delimiter = Annotated[
+    str | None, _setting("What separates cells: a character, or comma, semicolon, tab, pipe, none.", _TEXT)
+]
+Encoding = Annotated[str | None, _setting("Encoding of the text, such as latin1, cp1252 or utf-16.", _TEXT)]
+SkipBadRows = Annotated[
+    int | None,
+    _setting("Leave out up to so many rows with too many or too few cells, or that are no valid CSV or JSON.", _TEXT),
+]
+SplitSentences = Annotated[bool, _setting("Split paragraphs into sentences (extra: selfguide[split]).", _TEXT)]
+Language = Annotated[str | None, _setting("Language of --split-sentences, such as en, de or zh.", _TEXT)]
 KeepDuplicates = Annotated[bool, _setting("Keep repeated sentences (they become false negatives).", _TEXT)]
 ReplaceBadUtf8 = Annotated[bool, _setting("Put U+FFFD where the text is not UTF-8 instead of stopping.", _TEXT)]
 MaxChars = Annotated[int | None, _setting("Drop lines longer than this.", _TEXT)]
@@ -88,7 +101,9 @@ def run_command(context: typer.Context, fixed_method: str | None = None) -> None
     cleaning = {
         name: value
         for name, value in {
-            **{name: given[name] for name in ("column", "field", "max_chars", "limit")},
+            **{name: given[name] for name in ("column", "field", "header", "delimiter", "encoding", "skip_bad_rows")},
+            **{name: given[name] for name in ("language", "max_chars", "limit")},
+            "split_sentences": given["split_sentences"] or None,
             "keep_duplicates": given["keep_duplicates"] or None,
             "on_bad_utf8": "replace" if given["replace_bad_utf8"] else None,
         }.items()

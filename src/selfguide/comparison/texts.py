@@ -91,7 +91,7 @@ def text_of_sources(sources: Sequence[str], locator: DatasetLocator, options: Te
     sentences: Iterable[str] = [sentence for name in of_tasks for sentence in _task_sentences(name, locator)]
     if files:
         sentences = chain(sentences, Sentences(files, options))
-        options = replace(options, column=None, field=None)
+        options = replace(options, column=None, field=None, delimiter=None, split_sentences=False)
     return NamedText(Sentences.from_strings(sentences, options), names)
 
 
@@ -154,6 +154,8 @@ def write_sentences(text: NamedText, path: Path, reporter: Reporter) -> None:
             target.write(sentence + "\n")
             if number % 10_000 == 0:
                 advance(10_000, "")
+    for note in text.sentences.described():
+        reporter.note(note)
     if text.sentences.summary.kept < 2:
         raise SelfguideError(
             f"There is too little to train on: {text.sentences.summary.describe()}. Name a text of at least two different "

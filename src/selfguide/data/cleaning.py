@@ -21,22 +21,24 @@ _INVISIBLE = re.compile(
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
 # What became of a row; several apply to a line that is truncated and kept, for instance.
-KEPT, BLANK, TOO_LONG, DUPLICATE, MISSING, REPLACED = 1, 2, 4, 8, 16, 32
+KEPT, BLANK, TOO_LONG, DUPLICATE, MISSING, REPLACED, BAD = 1, 2, 4, 8, 16, 32, 64
 
 
 class MarkedText(str):
     """A row with remarks for the counts; almost every row needs none and is a plain ``str``."""
 
-    __slots__ = ("replaced", "truncated")
+    __slots__ = ("bad", "replaced", "truncated")
 
+    bad: bool  # the row could not be used, and is only counted
     replaced: bool  # invalid UTF-8 was replaced in it
     truncated: bool  # it is the start of a line too long to hold in memory
 
-    def __new__(cls, text: str, *, replaced: bool = False, truncated: bool = False) -> MarkedText:
+    def __new__(cls, text: str, *, replaced: bool = False, truncated: bool = False, bad: bool = False) -> MarkedText:
         """Make a marked copy of a text."""
         marked = super().__new__(cls, text)
         marked.replaced = replaced
         marked.truncated = truncated
+        marked.bad = bad
         return marked
 
 
@@ -87,6 +89,7 @@ def count_flags(flags: Counter[int]) -> dict[str, int]:
         "duplicates": DUPLICATE,
         "missing": MISSING,
         "replaced": REPLACED,
+        "bad": BAD,
     }
     return {name: sum(count for row, count in flags.items() if row & flag) for name, flag in names.items()}
 
@@ -130,6 +133,8 @@ class RowFilter:
 
     def _classify(self, raw: Row, text: str) -> tuple[str, int]:
         """Return the text and the flags of a row that is not an ordinary sentence."""
+        if isinstance(raw, MarkedText) and raw.bad:
+            return "", BAD
         truncated = isinstance(raw, MarkedText) and raw.truncated
         replaced = REPLACED if isinstance(raw, MarkedText) and raw.replaced else 0
         kept_if_blank = KEPT if self._options.keep_blank else 0

@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from selfguide.data.cleaning import MarkedText, Row
+from selfguide.data.columns import find_named_column
 from selfguide.data.messages import REPLACE_BAD_UTF8, first_line, shortened
 from selfguide.data.options import TextOptions
-from selfguide.data.readers import BATCH_ROWS, Batches, Reader, find_named_column, without_surrogates
+from selfguide.data.readers import BATCH_ROWS, Batches, Reader, without_surrogates
 from selfguide.errors import SelfguideError
 
 _HUB_TIMEOUT_S = 10.0
@@ -37,6 +38,8 @@ class ParquetReader(Reader):
             # Without a buffer a whole row group's column would be held in memory, and a file may be one row group.
             with pq.ParquetFile(self._path, buffer_size=1 << 20, pre_buffer=False) as file:
                 column = find_named_column(self.name, file.schema_arrow.names, self._options.column)
+                if len(file.schema_arrow.names) > 1:
+                    self.took = f"{self.name}: column {shortened(column)} of {len(file.schema_arrow.names)}."
                 self._require_text(file.schema_arrow.field(column).type, column)
                 row = 1
                 for batch in file.iter_batches(batch_size=BATCH_ROWS, columns=[column]):
@@ -115,6 +118,7 @@ class HubReader(Reader):
             for batch in self._dataset.iter(batch_size=BATCH_ROWS // 4):
                 if column is None:
                     column = find_named_column(self.name, list(batch), self._options.column)
+                    self.took = f"{self.name}: column {shortened(column)} of {len(batch)}."
                 for value in batch[column]:
                     number += 1
                     yield self._checked(value, column, number)

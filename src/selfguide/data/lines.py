@@ -11,6 +11,7 @@ import gzip
 import lzma
 import sys
 import zlib
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
@@ -60,6 +61,9 @@ class ByteSource:
     compression: str | None = None
     stdin: BinaryIO | None = None
     """Stands in for the process's standard input."""
+    encoding: str = "utf-8"
+    on_bad_bytes: str = "error"
+    """In another encoding than UTF-8: ``error``, or ``replace`` by U+FFFD."""
 
     @property
     def one_shot(self) -> bool:
@@ -75,7 +79,8 @@ class ByteSource:
         Raises:
             SelfguideError: The source is empty, cannot be read or decompressed, or is not UTF-8 text by its first bytes.
         """
-        with _translated_errors(self), self._open() as stream:
+        with _translated_errors(self), self._open() as raw:
+            stream = raw if codecs.lookup(self.encoding).name == "utf-8" else _Recoded(raw, self)
             # read1 returns what a pipe holds now, so that lines are not held back until a slow writer fills a block.
             read: Callable[[int], bytes] = stream.read1 if self.one_shot and hasattr(stream, "read1") else stream.read
             first = read(BLOCK)
@@ -94,7 +99,10 @@ class ByteSource:
             raise SelfguideError(f"{self.name} is empty: pass a file with sentences in it.")
         for mark, encoding in _WIDE_BOMS.items():
             if first.startswith(mark):
-                raise SelfguideError(f"{self.name} is {encoding}; convert it with iconv -f {encoding} -t UTF-8 first.")
+                raise SelfguideError(
+                    f"{self.name} is {encoding}; convert it with iconv -f {encoding} -t UTF-8 first, or for a text pass "
+                    f"--encoding {encoding.lower()} (in Python encoding=)."
+                )
         for magic, (kind, way_out) in _MAGICS.items():
             if first.startswith(magic):
                 way_out = way_out if self.path else "unpack it, or take the text out of it, on the way"
@@ -117,6 +125,38 @@ class ByteSource:
         if self.compression == "zstd":
             return _open_zstd(self.path)
         return self.path.open("rb")
+
+
+class _Recoded:
+    """A stream of another encoding, read as UTF-8."""
+
+    def __init__(self, stream: Any, source: ByteSource) -> None:
+        errors = "replace" if source.on_bad_bytes == "replace" else "strict"
+        self._decoder = codecs.getincrementaldecoder(source.encoding)(errors)
+        self._stream, self._source, self._line = stream, source, 1
+
+    def read(self, size: int) -> bytes:
+        """Return about so many bytes; none at the end."""
+        return self._next(self._stream.read, size)
+
+    def read1(self, size: int) -> bytes:
+        """Return what is there now."""
+        return self._next(getattr(self._stream, "read1", self._stream.read), size)
+
+    def _next(self, read: Callable[[int], bytes], size: int) -> bytes:
+        while True:
+            data = read(size)
+            try:
+                text = self._decoder.decode(data, final=not data).encode("utf-8", "surrogatepass")
+            except UnicodeDecodeError as error:
+                line = self._line + error.object[: error.start].count(b"\n")
+                raise SelfguideError(
+                    f"{self._source.name}, line {line}: byte 0x{error.object[error.start]:02x} is not valid in the encoding "
+                    f"{self._source.encoding}; name another with --encoding, or {REPLACE_BAD_UTF8}."
+                ) from error
+            self._line += text.count(b"\n")
+            if text or not data:
+                return text
 
 
 @contextmanager
@@ -238,7 +278,7 @@ def _decoded_one_by_one(chunk: Chunk, name: str, on_bad_utf8: str) -> Iterator[l
                 yield lines
                 raise SelfguideError(
                     f"{name}, line {number}: byte 0x{data[error.start]:02x} is not valid UTF-8; convert the text "
-                    f"(with iconv -f LATIN1 -t UTF-8 if it is Latin-1), or {REPLACE_BAD_UTF8}."
+                    f"(with iconv -f LATIN1 -t UTF-8 if it is Latin-1), say --encoding latin1, or {REPLACE_BAD_UTF8}."
                 ) from error
             text = data.decode(errors="replace") if chunk.whole else _decoded_head(data, "replace")
             lines.append(MarkedText(text, replaced=True, truncated=not chunk.whole))
@@ -253,10 +293,35 @@ class TextLines:
         self.name = source.name
         self._lines = (line for chunk in text_chunks(source, LONGEST_LINE, on_bad_utf8) for line in chunk)
         self._replaced = False
+        self._peeked: deque[str] = deque()
+        self._failure: SelfguideError | None = None
+
+    def peek(self, count: int) -> list[str]:
+        """Return the next lines without passing them, an error among them waits until it is reached.
+
+        Args:
+            count: How many that are not blank; fewer come back where lines are long or the text is short.
+        """
+        size = filled = 0
+        try:
+            while filled < count and size < BLOCK and (line := next(self._lines, None)) is not None:
+                self._peeked.append(line)
+                size += len(line)
+                filled += bool(line.strip())
+        except SelfguideError as error:
+            self._failure = error
+        return list(self._peeked)
+
+    def _remaining(self) -> Iterator[str]:
+        while self._peeked:
+            yield self._peeked.popleft()
+        if self._failure is not None:
+            raise self._failure
+        yield from self._lines
 
     def __iter__(self) -> Iterator[str]:
         """Yield the lines; raise a ``SelfguideError`` for one that is too long to be a row."""
-        for line in self._lines:
+        for line in self._remaining():
             self.number += 1
             if isinstance(line, MarkedText):
                 if line.truncated:

@@ -6,7 +6,35 @@ from dataclasses import asdict, dataclass
 from pathlib import PurePath
 from typing import Annotated, Any, Literal
 
+from selfguide.data.messages import shortened
 from selfguide.options import AtLeast, CheckedOptions, NotEmpty
+
+SEPARATOR_NAMES = {"comma": ",", "semicolon": ";", "tab": "\t", "pipe": "|"}
+"""Words for separators that are hard to type."""
+NO_SEPARATOR = "none"
+
+
+class Separator:
+    """One character, or the name of one."""
+
+    def problem(self, name: str, value: str) -> str | None:
+        """See :class:`~selfguide.options.Rule`."""
+        if value in SEPARATOR_NAMES or value == NO_SEPARATOR or (len(value) == 1 and value not in "\r\n\"'"):
+            return None
+        names = ", ".join((*SEPARATOR_NAMES, NO_SEPARATOR))
+        return f"{name} must be one character (no quote), or one of {names}, got {shortened(value)}."
+
+
+class KnownEncoding:
+    """An encoding of text that Python knows."""
+
+    def problem(self, name: str, value: str) -> str | None:
+        """See :class:`~selfguide.options.Rule`."""
+        try:
+            "a".encode(value)
+        except (LookupError, ValueError):
+            return f"{name} must be an encoding such as utf-8, latin-1, cp1252 or utf-16, got {shortened(value)}."
+        return None
 
 
 @dataclass(frozen=True)
@@ -18,8 +46,21 @@ class TextOptions(CheckedOptions):
     """
 
     column: Annotated[str | None, NotEmpty()] = None
-    """Column of csv, tsv, parquet and hub sources: a name, or a number from 0. With a number every row of a csv or tsv file
-    is data, with a name the first row is the header."""
+    """Column of csv, tsv, parquet and hub sources: a name, or a number from 0. With a name the first row of a csv or tsv file is
+    the header; with a number, ``header`` decides."""
+    header: Literal["auto", "yes", "no"] = "auto"
+    """Whether the first row of csv and tsv files names the columns; ``auto``: if it looks so."""
+    delimiter: Annotated[str | None, Separator()] = None
+    """What separates the cells of a table: one character, or comma, semicolon, tab, pipe, none. ``None``: found from the first
+    rows of a csv file, a tab in tsv files. Any file of text becomes a table with it."""
+    encoding: Annotated[str, KnownEncoding()] = "utf-8"
+    """The encoding of files of text and of standard input."""
+    skip_bad_rows: Annotated[int, AtLeast(0)] = 0
+    """How many rows of a source may be left out because they have too many or too few cells, or are no valid CSV or JSON."""
+    split_sentences: bool = False
+    """Split every row into sentences, with the package sentencex."""
+    language: Annotated[str, NotEmpty()] = "en"
+    """The language whose rules split sentences: a code of ISO 639-1."""
     field: Annotated[str | None, NotEmpty()] = None
     """Field of JSON lines; dots lead into nested objects."""
     keep_duplicates: bool = False
@@ -50,6 +91,10 @@ class TextSummary:
     duplicates: int = 0
     missing: int = 0
     replaced: int = 0
+    bad: int = 0
+    """Rows that were left out because they could not be used."""
+    paragraphs: int = 0
+    """Rows before they were split into sentences; 0 where nothing was split. ``read`` counts the sentences then."""
     fingerprint: str | None = None
     """Hash of the sentences in order; ``None`` until the pass is complete."""
 
@@ -66,8 +111,12 @@ class TextSummary:
             _counted(self.too_long, "over-long"),
             _counted(self.missing, "missing"),
             _counted(self.replaced, "with bad UTF-8 replaced"),
+            _counted(self.bad, "bad row left out" if self.bad == 1 else "bad rows left out"),
         ]
         lines = _counted(self.read, "line" if self.read == 1 else "lines") or "no lines"
+        if self.paragraphs:
+            sentences = f"{self.read:,} {'sentence' if self.read == 1 else 'sentences'}"
+            lines = f"{self.paragraphs:,} {'line' if self.paragraphs == 1 else 'lines'}, split into {sentences},"
         return f"{lines} read from {self._origin()}: {', '.join(filter(None, remarks))}"
 
     def _origin(self) -> str:

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import csv
 import json
-from collections.abc import Generator, Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator
 from contextlib import closing
 from typing import Any, ClassVar, Literal
 
+from selfguide.data.bad_rows import BadRows
 from selfguide.data.cleaning import Row, has_surrogates, replace_surrogates
-from selfguide.data.lines import BLOCK, LONGEST_LINE, ByteSource, TextLines, text_chunks
-from selfguide.data.messages import NAME_THE_COLUMN, REPLACE_BAD_UTF8, listed, shortened
+from selfguide.data.columns import USUAL_NAMES, has_sentences, usual_name
+from selfguide.data.lines import BLOCK, ByteSource, TextLines, text_chunks
+from selfguide.data.messages import REPLACE_BAD_UTF8, listed, shortened
 from selfguide.data.options import TextOptions
 from selfguide.errors import SelfguideError, UsageError
 
@@ -20,7 +21,7 @@ BATCH_ROWS = 4096
 _BATCH_CHARS = 1 << 20
 # A mistyped field name should be found early, yet the first records of a file may lack a field.
 _RECORDS_WITHOUT_FIELD = 100
-_USUAL_NAMES = ("text", "sentence")
+_SAMPLED_LINES = 100
 
 
 class Reader:
@@ -33,6 +34,8 @@ class Reader:
 
     takes: ClassVar[Literal["column", "field"] | None] = None
     """The option that says where in a row the sentence is."""
+    took: str | None = None
+    """Which column or field is read and why, for the user to check; known after the first row."""
 
     def __init__(self, name: str, *, one_shot: bool = False) -> None:
         self.name = name
@@ -67,14 +70,16 @@ class Reader:
         raise NotImplementedError
 
 
-class _FileReader(Reader):
+class FileReader(Reader):
+    """Reads text from a file, a pipe or standard input."""
+
     def __init__(self, source: ByteSource, options: TextOptions) -> None:
         super().__init__(source.name, one_shot=source.one_shot)
         self._source = source
         self._options = options
 
 
-class LinesReader(_FileReader):
+class LinesReader(FileReader):
     """Reads one sentence per line."""
 
     def batches(self) -> Batches:
@@ -86,59 +91,7 @@ class LinesReader(_FileReader):
             yield list[Row](lines)
 
 
-class TableReader(_FileReader):
-    """Reads a column of comma-separated rows (quoted as in spreadsheets) or tab-separated ones (nothing is quoted)."""
-
-    takes = "column"
-
-    def __init__(self, source: ByteSource, options: TextOptions, *, tabs: bool) -> None:
-        super().__init__(source, options)
-        self._tabs = tabs
-
-    def rows(self) -> Iterator[Row]:
-        """See :meth:`Reader.rows`."""
-        lines = TextLines(self._source, self._options.on_bad_utf8)
-        rows = _tab_rows(lines) if self._tabs else _comma_rows(lines)
-        first = next((row for row in rows if row), None)
-        if first is None:
-            return
-        index, is_header = _find_table_column(self.name, first, self._options.column)
-        if not is_header:
-            yield lines.marked(first[index]) or None
-        for row in rows:
-            if row and len(row) != len(first):
-                way_out = "a cell cannot hold a tab" if self._tabs else "put quotes around cells that hold a comma"
-                raise lines.error(f"has {len(row)} columns where the first row has {len(first)}: {way_out}.")
-            # A row without cells is a blank line, an empty cell is a missing value.
-            yield (lines.marked(row[index]) or None) if row else ""
-
-
-def _tab_rows(lines: TextLines) -> Iterator[list[str]]:
-    for line in lines:
-        cells = line.rstrip("\r")
-        yield cells.split("\t") if cells else []
-
-
-def _comma_rows(lines: TextLines) -> Iterator[list[str]]:
-    # The limit belongs to the whole process, so it is only ever raised, to our own bound on a line.
-    csv.field_size_limit(max(LONGEST_LINE, csv.field_size_limit()))
-    # Strict, because otherwise a quote that is never closed would silently swallow the rest of the file.
-    rows = csv.reader((line + "\n" for line in lines), strict=True)
-    while True:
-        first_line = rows.line_num + 1
-        try:
-            row = next(rows, None)
-        except csv.Error as error:
-            raise SelfguideError(
-                f"{lines.name}, line {first_line} begins a row that is not valid CSV ({error}): "
-                f"look for a quote that is not closed or not doubled."
-            ) from error
-        if row is None:
-            return
-        yield row
-
-
-class JsonReader(_FileReader):
+class JsonReader(FileReader):
     """Reads a field of one JSON object per line."""
 
     takes = "field"
@@ -146,20 +99,24 @@ class JsonReader(_FileReader):
     def rows(self) -> Iterator[Row]:
         """See :meth:`Reader.rows`."""
         lines = TextLines(self._source, self._options.on_bad_utf8)
-        field = self._options.field
+        field = self._options.field or self._found_field(lines.peek(_SAMPLED_LINES))
+        bad = BadRows(self._options.skip_bad_rows)
         met = False
         without: list[dict[str, Any]] = []  # records before the first that has the field
         held: list[Row] = []  # rows wait until then, so that a mistyped name is an error from the start
         for line in lines:
             row: Row = ""
             if line.strip():
-                record = _parsed_record(line, lines)
-                field = field or self._usual_field(record)
-                value, present = _looked_up(record, field)
-                row = self._checked(value, field, lines)
-                met = met or present
-                if not met:
-                    without.append(record)
+                try:
+                    record = _parsed_record(line, lines)
+                    value, present = _looked_up(record, field)
+                    row = self._checked(value, field, lines)
+                except SelfguideError as error:
+                    row = bad.refused(error)
+                else:
+                    met = met or present
+                    if not met:
+                        without.append(record)
             held.append(row)
             if met:
                 yield from held
@@ -173,14 +130,25 @@ class JsonReader(_FileReader):
             )
         yield from held
 
-    def _usual_field(self, record: dict[str, Any]) -> str:
-        names = list(record)
-        found = _usual_name(names) or (names[0] if len(names) == 1 else None)
+    def _found_field(self, sample: list[str]) -> str:
+        """Return the field of the sentences by the first records, which need not all have the same fields."""
+        values: dict[str, list[object]] = {}
+        for record in _records(sample):
+            for name, value in record.items():
+                values.setdefault(name, []).append(value)
+        names = list(values)
+        found = usual_name(names) or (names[0] if len(names) == 1 else None)
+        why = "by its name" if found is not None and len(names) > 1 else "the only one"
         if found is None:
+            texts = [name for name in names if has_sentences([x for x in values[name] if isinstance(x, str)])]
+            found, why = (texts[0] if len(texts) == 1 else None), "the only one with sentences"
+        if names and found is None:
             raise SelfguideError(
                 f"{self.name} has the fields {listed(names)}: say which one holds the sentences with field."
             )
-        return found
+        if len(names) > 1:
+            self.took = f"{self.name}: field {shortened(found)} of {len(names)}, {why}."
+        return found or USUAL_NAMES[0]
 
     def _checked(self, value: object, field: str, lines: TextLines) -> Row:
         if value is None:
@@ -190,6 +158,17 @@ class JsonReader(_FileReader):
                 f"holds {type(value).__name__} {shortened(value)} in field {field!r}, where text is wanted."
             )
         return without_surrogates(lines.marked(value), f"{self.name}, line {lines.number}", self._options)
+
+
+def _records(lines: Iterable[str]) -> Iterator[dict[str, Any]]:
+    """Yield the records among some lines; those that are none are met again, and refused, when they are read."""
+    for line in lines:
+        try:
+            record = json.loads(line)
+        except (ValueError, RecursionError):
+            continue
+        if isinstance(record, dict):
+            yield record
 
 
 def _parsed_record(line: str, lines: TextLines) -> dict[str, Any]:
@@ -258,46 +237,3 @@ def without_surrogates(text: str, where: str, options: TextOptions) -> str:
     if options.on_bad_utf8 == "error":
         raise SelfguideError(f"{where} holds half a surrogate pair, which is no text: mend it, or {REPLACE_BAD_UTF8}.")
     return replace_surrogates(text)
-
-
-def _find_table_column(name: str, first: Sequence[str], wanted: str | None) -> tuple[int, bool]:
-    """Return the number of the sentences' column, and whether the first row is a header."""
-    titles = [cell.strip() for cell in first]
-    if wanted is None:
-        usual = _usual_name(titles)
-        if usual is not None:
-            return titles.index(usual), True
-        if len(titles) == 1:
-            return 0, False
-        raise SelfguideError(f"{name} has {len(titles)} columns ({listed(titles)}): {NAME_THE_COLUMN}.")
-    if wanted.isdecimal():
-        if int(wanted) < len(titles):
-            return int(wanted), False
-        raise SelfguideError(f"{name} has no column {wanted}: it has {len(titles)}, counted from 0 ({listed(titles)}).")
-    if wanted in titles:
-        return titles.index(wanted), True
-    raise SelfguideError(
-        f"{name} has no column {wanted!r}: set column to one of {listed(titles)}, or to its number from 0."
-    )
-
-
-def find_named_column(name: str, columns: Sequence[str], wanted: str | None) -> str:
-    """Return the name of the sentences' column in a table whose columns all have names."""
-    if wanted is None:
-        found = _usual_name(columns) or (columns[0] if len(columns) == 1 else None)
-        if found is None:
-            raise SelfguideError(f"{name} has the columns {listed(columns)}: {NAME_THE_COLUMN}.")
-        return found
-    if wanted in columns:
-        return wanted
-    if wanted.isdecimal() and int(wanted) < len(columns):
-        return columns[int(wanted)]
-    raise SelfguideError(f"{name} has no column {wanted!r}: set column to one of {listed(columns)}.")
-
-
-def _usual_name(names: Sequence[str]) -> str | None:
-    for usual in _USUAL_NAMES:
-        for name in names:
-            if name.strip().casefold() == usual:
-                return name
-    return None

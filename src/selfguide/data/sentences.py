@@ -15,9 +15,12 @@ from selfguide.data.messages import shortened
 from selfguide.data.options import TextOptions, TextSummary
 from selfguide.data.readers import Batches, Reader, StringsReader
 from selfguide.data.sources import open_sources
+from selfguide.data.splitting import require_splitter, split_rows
 from selfguide.errors import SelfguideError, UsageError
 
 _DEFAULTS = TextOptions()
+_SHOWN_SOURCES = 3
+_SHOWN_SENTENCES = 2
 
 
 class Sentences:
@@ -58,7 +61,7 @@ class Sentences:
         """
         if isinstance(strings, str | bytes):
             raise UsageError(f"A list of sentences is wanted, not a single {type(strings).__name__}.")
-        for option in ("column", "field"):
+        for option in ("column", "field", "delimiter"):
             if getattr(options, option) is not None:
                 raise UsageError(f"{option} is for files, and the sentences were given themselves: leave it out.")
         reader = StringsReader(strings, options)
@@ -68,6 +71,8 @@ class Sentences:
         return sentences
 
     def _set_readers(self, readers: list[Reader], options: TextOptions) -> None:
+        if options.split_sentences:
+            require_splitter()
         self._readers = readers
         self._options = options
         self._read_before = False
@@ -77,6 +82,22 @@ class Sentences:
     def summary(self) -> TextSummary:
         """The counts of the latest pass, exact up to the last sentence yielded."""
         return self._pass.summary()
+
+    def sources_read(self) -> list[str]:
+        """Return which column or field is read of which source and why, a line each; a few of many."""
+        notes = [reader.took for reader in self._readers if reader.took is not None]
+        more = [f"… and so on for {len(notes) - _SHOWN_SOURCES:,} more files."] if len(notes) > _SHOWN_SOURCES else []
+        return notes[:_SHOWN_SOURCES] + more
+
+    def examples(self) -> str | None:
+        """Return the first two sentences of the latest pass, as a line for the user to check; None where there were none."""
+        shown = [f"“{shortened(sentence, quote=False, width=80)}”" for sentence in self._pass.first]
+        return f"It begins: {' and '.join(shown)}" if shown else None
+
+    def described(self) -> list[str]:
+        """Return what was read of which source, the counts, and how it begins, a line each."""
+        begins = self.examples()
+        return [*self.sources_read(), self.summary.describe(), *([begins] if begins else [])]
 
     def __iter__(self) -> Iterator[str]:
         """Start a new pass; raise a ``SelfguideError`` if a source can be read only once and has been."""
@@ -104,6 +125,8 @@ class _Pass:
         self._counts: Counter[int] = Counter()  # by combination of flags, in the batches before this one
         self._flags = bytearray()  # of the rows of this batch
         self._done = 0  # how many of those rows have been counted
+        self._paragraphs = 0
+        self.first: list[str] = []
 
     def run(self) -> Iterator[str]:
         row_filter = RowFilter(self._options)
@@ -118,6 +141,8 @@ class _Pass:
                 self._hash.update("".join([sentence + "\n" for sentence in sentences]).encode())
                 for sentence, row in zip(sentences, rows, strict=True):
                     self._done = row + 1
+                    if len(self.first) < _SHOWN_SENTENCES:
+                        self.first.append(sentence)
                     yield sentence
                 if left == 0:
                     break
@@ -130,6 +155,7 @@ class _Pass:
         return TextSummary(
             files=tuple(reader.name for reader in self._readers),
             read=sum(counts.values()),
+            paragraphs=self._paragraphs,
             fingerprint=self._hash.hexdigest() if self._complete else None,
             **count_flags(counts),
         )
@@ -137,7 +163,12 @@ class _Pass:
     def _batches(self) -> Batches:
         for reader in self._readers:
             with closing(reader.batches()) as batches:
-                yield from batches
+                if not self._options.split_sentences:
+                    yield from batches
+                    continue
+                for batch in batches:
+                    self._paragraphs += len(batch)
+                    yield split_rows(batch, self._options.language)
 
 
 def open_text(

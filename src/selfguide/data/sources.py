@@ -6,13 +6,15 @@ import glob
 import os
 import re
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import BinaryIO
 
 from selfguide.data.dataset_readers import HubReader, ParquetReader
 from selfguide.data.lines import COMPRESSIONS, ByteSource
 from selfguide.data.options import TextOptions
-from selfguide.data.readers import JsonReader, LinesReader, Reader, TableReader
+from selfguide.data.readers import FileReader, JsonReader, LinesReader, Reader
+from selfguide.data.tables import TableReader
 from selfguide.errors import SelfguideError, UsageError
 
 _FORMATS = (".txt", ".csv", ".tsv", ".jsonl", ".ndjson", ".parquet")
@@ -29,6 +31,11 @@ def open_sources(sources: Sequence[str | Path], options: TextOptions, stdin: Bin
     readers = [reader for name in names for reader in _readers(name, options, stdin)]
     _require_use("column", options.column, "csv, tsv, parquet and hf: sources", readers)
     _require_use("field", options.field, "jsonl sources", readers)
+    _require_use("delimiter", options.delimiter, "csv, tsv and txt sources", readers)
+    if options.encoding != "utf-8" and not any(isinstance(reader, FileReader) for reader in readers):
+        raise UsageError(
+            f"encoding={options.encoding} is for files of text, and {readers[0].name} is none: leave it out."
+        )
     for reader in readers:
         reader.check()
     return readers
@@ -36,12 +43,41 @@ def open_sources(sources: Sequence[str | Path], options: TextOptions, stdin: Bin
 
 def _readers(name: str, options: TextOptions, stdin: BinaryIO | None) -> Iterator[Reader]:
     if name == "-":
-        yield LinesReader(ByteSource("standard input", stdin=stdin), options)
+        source = ByteSource("standard input", stdin=stdin, **_coding(options))
+        yield LinesReader(source, options) if options.delimiter is None else TableReader(source, options, tabs=False)
     elif name.startswith("hf:"):
         yield HubReader(name, options)
+    elif Path(name).expanduser().is_dir():
+        for path in _text_files(Path(name).expanduser()):
+            yield _file_reader(path, options)
     else:
         for path in matching_paths(name):
             yield _file_reader(path, options)
+
+
+def _text_files(folder: Path) -> list[Path]:
+    """Return the files of text below a folder, sorted; hidden files and folders are left out.
+
+    Raises:
+        SelfguideError: There is none.
+    """
+    found = [
+        path
+        for path in sorted(folder.rglob("*"))
+        if path.is_file()
+        and not any(part.startswith(".") for part in path.relative_to(folder).parts)
+        and (path.with_suffix("") if path.suffix.lower() in COMPRESSIONS else path).suffix.lower() in _FORMATS
+    ]
+    if not found:
+        raise SelfguideError(
+            f"{folder} has no file of text ({', '.join(_FORMATS)}, also compressed): pass its files with a glob such as "
+            f"{folder / '*.log'}"
+        )
+    return found
+
+
+def _coding(options: TextOptions) -> dict[str, str]:
+    return {"encoding": options.encoding, "on_bad_bytes": options.on_bad_utf8}
 
 
 def matching_paths(name: str) -> list[Path]:
@@ -88,7 +124,7 @@ def byte_source(path: Path) -> ByteSource:
 
 
 def _file_reader(path: Path, options: TextOptions) -> Reader:
-    source = byte_source(path)
+    source = replace(byte_source(path), **_coding(options))
     inner = path.with_suffix("") if source.compression else path
     kind = inner.suffix.lower()
     if kind == ".parquet":
@@ -101,10 +137,13 @@ def _file_reader(path: Path, options: TextOptions) -> Reader:
         return TableReader(source, options, tabs=kind == ".tsv")
     if kind in (".jsonl", ".ndjson"):
         return JsonReader(source, options)
+    if options.delimiter is not None:
+        return TableReader(source, options, tabs=False)
     return LinesReader(source, options)
 
 
 def _require_use(option: str, value: str | None, users: str, readers: Sequence[Reader]) -> None:
     """Refuse an option that no source uses, which would otherwise be ignored silently."""
-    if value is not None and not any(reader.takes == option for reader in readers):
+    takes = "column" if option == "delimiter" else option
+    if value is not None and not any(reader.takes == takes for reader in readers):
         raise UsageError(f"{option}={value} is for {users}, and {readers[0].name} is none of them: leave it out.")

@@ -53,7 +53,8 @@ def prepare_text(
                 f"There is too little to train on: {sentences.summary.describe()}. "
                 "Contrastive training needs at least two different sentences, and pays off from a few hundred on."
             )
-        reporter.note(sentences.summary.describe())
+        for note in sentences.described():
+            reporter.note(note)
         write_text(summary_file, json.dumps(summary | {_DIGEST: file_digest(arrow)}, indent=2))
     elif is_main_process():
         _check(arrow, summary_file)

@@ -84,7 +84,7 @@ def sample_text(name: str, limit: int | None, context: MeasurementContext, work:
         source = name
     elif DOMAINS[name].columns:
         files = [_in_data(file, name, context) for file in DOMAINS[name].sources]
-        columns = [Sentences(files, TextOptions(column=column)) for column in DOMAINS[name].columns]
+        columns = [Sentences(files, TextOptions(column=column, header="no")) for column in DOMAINS[name].columns]
         source = _write_lines(work / f"{name} sentences", [sentence for column in columns for sentence in column])
     else:
         (source,) = DOMAINS[name].sources
