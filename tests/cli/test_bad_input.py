@@ -71,7 +71,7 @@ def test_text_that_is_none(
 
 def test_a_folder_is_no_text(refuse: Refuse, tmp_path: Path) -> None:
     (tmp_path / "corpus").mkdir()
-    assert in_order(refuse("corpus"), "corpus is a folder", "corpus/*.txt")
+    assert in_order(refuse("corpus"), "corpus is a folder without a file of text", "corpus/*.log")
 
 
 def test_no_text_at_all(refuse: Refuse) -> None:

@@ -96,13 +96,29 @@ def test_a_table_keeps_its_rows_too(command: Command, bert: Path, tmp_path: Path
     assert read(tmp_path / "v.jsonl")[0] == ["the old man", "", "the old man"]
 
 
+def test_the_column_the_limit_and_what_was_truncated(command: Command, bert: Path, tmp_path: Path) -> None:
+    table, output = tmp_path / "table.csv", tmp_path / "v.jsonl"
+    long = "a line of text that is longer than four tokens"
+    table.write_text(f"id;text\n1;the old man\n2;{long}\n3;{'x ' * 3000}\n4;never read\n")
+    outcome = command("encode", table, "--encoder", bert, "--output", output, "--limit", "3", "--max-length", "8")
+    assert outcome.code == 0
+    assert "column 1 'text' of 2 (from 0), by its name; the first row is a header; separator: semicolon" in outcome.err
+    assert "1 line was longer than 5,000 characters and truncated there" in " ".join(outcome.err.split())
+    assert "2 of 3 lines have more than 8 tokens: the encoder reads the beginning" in outcome.err
+    assert [sentence[:9] for sentence in read(output)[0] or []] == ["the old m", "a line of", "x x x x x"]
+    short = command("encode", table, "--encoder", bert, "--output", output, "--limit", "1", "--overwrite")
+    assert "tokens" not in short.err
+    assert "truncated" not in short.err
+
+
 @pytest.mark.parametrize("ending", FORMATS)
 def test_no_sentences_no_file(command: Command, bert: Path, tmp_path: Path, ending: str) -> None:
     header_only = tmp_path / "table.csv"
     header_only.write_text("id,text\n")
     output = tmp_path / f"vectors{ending}"
     outcome = command("encode", header_only, "--encoder", bert, "--output", output)
-    assert outcome == Outcome(1, "", "selfguide: There was no sentence to encode: the input is empty.\n")
+    assert (outcome.code, outcome.out) == (1, "")
+    assert outcome.err.endswith("\nselfguide: There was no sentence to encode: the input is empty.\n")
     outcome = command("encode", "-", "--encoder", bert, "--output", output, stdin="")
     assert outcome == Outcome(1, "", "selfguide: standard input is empty: pass a file with sentences in it.\n")
     assert [path.name for path in tmp_path.iterdir()] == ["table.csv"]

@@ -214,7 +214,7 @@ def test_a_column_of_a_table(train: Callable[..., tuple[Outcome, Any]], tmp_path
     path.write_text("id,body\n" + "".join(f'{number},"{text}, yes"\n' for number, text in enumerate(toy_sentences(30))))
     record = train(path, "--column", column)[1]
     assert record["config"]["text_options"]["column"] == column
-    assert record["text"]["kept"] == 30 + (column == "1")  # with a number, the first row is no header
+    assert record["text"]["kept"] == 30  # the first row looks like a header, whatever the column is called by
 
 
 def test_several_files_a_glob_and_standard_input(train: Callable[..., tuple[Outcome, Any]], tmp_path: Path) -> None:
@@ -235,3 +235,33 @@ def test_several_files_a_glob_and_standard_input(train: Callable[..., tuple[Outc
     assert [record["text"]["kept"] for record in records] == [60] * 4
     assert len({record["text"]["fingerprint"] for record in records}) == 1
     assert len({Path(name, "model.safetensors").read_bytes() for name in ("files", "glob", "piped", "both")}) == 1
+
+
+def test_text_as_people_have_it(command: Callable[..., Outcome], bert: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "exports"
+    folder.mkdir()
+    rows = "".join(f"{n};{s.capitalize()}. {t.capitalize()}.\r\n" for n, (s, t) in enumerate(_couples(20)))
+    (folder / "export.csv").write_bytes(f"id;body\r\n{rows}bad row\r\n99;Un café. Übung.\r\n".encode("cp1252"))
+    words = ("train", folder, "--encoder", bert, "--method", "mean", "--output", tmp_path / "run")
+    refused = command(*words, "--skip-bad-rows", "1")
+    assert (refused.code, refused.out) == (1, "")
+    assert "line 23: byte 0xe9 is not valid UTF-8" in refused.err
+    assert "--encoding latin1" in refused.err
+    outcome = command(*words, "--encoding", "cp1252", "--split-sentences", "--skip-bad-rows", "2")
+    assert outcome.code == 0, outcome.err
+    said = " ".join(outcome.err.split())
+    assert (
+        "column 1 'body' of 2 (from 0), the only one with sentences; the first row is a header; separator: semicolon"
+        in said
+    )
+    assert "split into 43 sentences, read from export.csv: 42 kept, 1 bad row left out" in said
+    assert "It begins: “The old man repairs a broken clock.” and “My sister" in said
+    record = json.loads((tmp_path / "run" / "run.json").read_text())
+    assert record["text"]["paragraphs"] == 22
+    assert record["config"]["text_options"]["encoding"] == "cp1252"
+    assert command("train", "--config", tmp_path / "run" / "run.json", "--output", tmp_path / "again").code == 0
+
+
+def _couples(count: int) -> list[tuple[str, str]]:
+    sentences = toy_sentences(2 * count)
+    return list(zip(sentences[::2], sentences[1::2], strict=True))

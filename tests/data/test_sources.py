@@ -46,7 +46,7 @@ def test_a_missing_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_a_folder_stands_for_the_files_of_text_below_it(tmp_path: Path) -> None:
-    assert "has no file of text (.txt, .csv, .tsv, .jsonl, .ndjson, .parquet" in early_refusal(tmp_path)
+    assert "is a folder without a file of text (.txt, .csv, .tsv, .jsonl, .ndjson, .parquet" in early_refusal(tmp_path)
     (tmp_path / "deep" / ".git").mkdir(parents=True)
     (tmp_path / "b.txt").write_text("two\n")
     (tmp_path / "a.jsonl.gz").write_bytes(gzip.compress(b'{"text": "one"}\n'))

@@ -13,6 +13,9 @@ from selfguide.data import Sentences, TextOptions
 from selfguide.errors import UsageError
 from selfguide.progress import Reporter
 
+_SAMPLED = 1000
+"""How many lines are counted in tokens, for the note on truncated ones."""
+
 
 def encode(
     text: Annotated[
@@ -123,16 +126,19 @@ def encode(
 
     # Imported only now, so that help and errors in the text do not wait for torch.
     from selfguide.engine.encode import encode_to_file
+    from selfguide.engine.truncation import truncated_sentences
     from selfguide.models.encoders import load_encoder
+    from selfguide.runs.similarity import Reservoir
 
     reporter = Reporter(quiet=quiet)
     for note in sentences.sources_read():
         reporter.note(note)
     model = load_encoder(encoder, pooling, layer, max_length, device)
     target = output if output is not None else sys.stdout
+    passing = Reservoir(sentences, _SAMPLED)
     count = encode_to_file(
         model,
-        sentences,
+        passing,
         target,
         backend=backend,
         batch_size=batch_size,
@@ -148,6 +154,13 @@ def encode(
     if truncated:
         lines = "1 line was" if truncated == 1 else f"{truncated:,} lines were"
         reporter.warn(f"{lines} longer than {options.max_chars:,} characters and truncated there before encoding.")
+    cut = truncated_sentences(model, passing.drawn)
+    if cut:
+        drawn = f"{len(passing.drawn):,} lines" + (f" drawn from {count:,}" if passing.seen > _SAMPLED else "")
+        verb = "has" if cut == 1 else "have"
+        reporter.note(
+            f"{cut:,} of {drawn} {verb} more than {model.max_seq_length} tokens: the encoder reads the beginning."
+        )
     if output is not None:
         kept = f" as {precision}" if precision != "float32" else ""
         reporter.note(

@@ -21,7 +21,7 @@ _LONGEST_NAME = 40
 class FoundColumn(NamedTuple):
     """The sentences' column."""
 
-    index: int
+    place: int
     header: bool
     """Whether the first row names the columns."""
     why: str

@@ -43,7 +43,7 @@ def open_sources(sources: Sequence[str | Path], options: TextOptions, stdin: Bin
 
 def _readers(name: str, options: TextOptions, stdin: BinaryIO | None) -> Iterator[Reader]:
     if name == "-":
-        source = ByteSource("standard input", stdin=stdin, **_coding(options))
+        source = _coded(ByteSource("standard input", stdin=stdin), options)
         yield LinesReader(source, options) if options.delimiter is None else TableReader(source, options, tabs=False)
     elif name.startswith("hf:"):
         yield HubReader(name, options)
@@ -70,14 +70,14 @@ def _text_files(folder: Path) -> list[Path]:
     ]
     if not found:
         raise SelfguideError(
-            f"{folder} has no file of text ({', '.join(_FORMATS)}, also compressed): pass its files with a glob such as "
-            f"{folder / '*.log'}"
+            f"{folder} is a folder without a file of text ({', '.join(_FORMATS)}, also compressed): name others with a glob, "
+            f"such as {folder / '*.log'}"
         )
     return found
 
 
-def _coding(options: TextOptions) -> dict[str, str]:
-    return {"encoding": options.encoding, "on_bad_bytes": options.on_bad_utf8}
+def _coded(source: ByteSource, options: TextOptions) -> ByteSource:
+    return replace(source, encoding=options.encoding, on_bad_bytes=options.on_bad_utf8)
 
 
 def matching_paths(name: str) -> list[Path]:
@@ -124,7 +124,7 @@ def byte_source(path: Path) -> ByteSource:
 
 
 def _file_reader(path: Path, options: TextOptions) -> Reader:
-    source = replace(byte_source(path), **_coding(options))
+    source = _coded(byte_source(path), options)
     inner = path.with_suffix("") if source.compression else path
     kind = inner.suffix.lower()
     if kind == ".parquet":

@@ -44,7 +44,7 @@ class TableReader(FileReader):
         if first is None:
             return
         if not column.header:
-            yield lines.marked(first[column.index]) or None
+            yield lines.marked(first[column.place]) or None
         for row in rows:
             if row is None:
                 yield bad.row
@@ -52,7 +52,7 @@ class TableReader(FileReader):
                 yield bad.refused(lines.error(_ragged(row, first, dialect)))
             else:
                 # A row without cells is a blank line, an empty cell is a missing value.
-                yield (lines.marked(row[column.index]) or None) if row else ""
+                yield (lines.marked(row[column.place]) or None) if row else ""
 
     def _dialect(self, sample: list[str]) -> Dialect:
         wanted = self._options.delimiter
@@ -106,9 +106,9 @@ def _ragged(row: list[str], first: list[str], dialect: Dialect) -> str:
 
 def _description(name: str, dialect: Dialect, column: FoundColumn, first: list[str]) -> str:
     width = len(first)
-    named = f" {shortened(first[column.index].strip())}" if column.header else ""
+    named = f" {shortened(first[column.place].strip())}" if column.header else ""
     which = (
-        f"column {column.index}{named} of {width} (from 0), {column.why}" if width > 1 else f"its only column{named}"
+        f"column {column.place}{named} of {width} (from 0), {column.why}" if width > 1 else f"its only column{named}"
     )
     header = "the first row is a header" if column.header else "no header, the first row is text"
     separated = f"; separator: {dialect.separator_name}" if width > 1 else ""
