@@ -52,14 +52,12 @@ def test_the_fit_brings_it_nearer_to_the_encoder(encoder: SentenceTransformer, f
     assert record["fit"]["sentences"] == 409  # four of five
     assert record["agreement"]["cosine_mean"] is None
     teacher = Teacher.of(encoder, TEXT[100:], TEXT[:50], Reporter(quiet=True))
-    others = TEXT[50:100]
-    own = teacher.projection(16).apply(
-        encoder.encode(others, normalize_embeddings=True), teacher.fit_vectors.mean(axis=0)
-    )
+    others, own = TEXT[50:100], encoder.encode(TEXT[50:100], normalize_embeddings=True)
     found = {}
     for penalties in ((), PENALTIES):
         table, chosen = teacher.table(16, penalties=penalties)
-        found[bool(penalties)] = likeness(static_encoder(encoder, table).encode(others), own)
+        targets = teacher.projection(16, of_tokens=not penalties).apply(own, teacher.fit_vectors.mean(axis=0))
+        found[bool(penalties)] = likeness(static_encoder(encoder, table).encode(others), targets)
         assert (chosen is None) == (not penalties)
     assert found[True] > found[False] + 0.05
 

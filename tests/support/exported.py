@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import json
 import os
 import re
 import subprocess
@@ -33,9 +32,10 @@ def run_readme(folder: Path, sentences: list[str], graph: str | None = None) -> 
     """Run the README's lines on other sentences, and on another graph where one is named; return the vectors."""
     lines = readme_lines(folder)
     assert len(lines) == 5
-    code = re.sub(r"encode_batch\(\[.*\]\)", f"encode_batch({json.dumps(sentences)})", "\n".join(lines))
+    given, named = f"encode_batch({sentences!r})", repr(graph)
+    code = re.sub(r"encode_batch\(\[.*\]\)", lambda found: given, "\n".join(lines))
     if graph is not None:
-        code = re.sub(r'"\w+/sentence_embedding\.\w+"', json.dumps(graph), code)
+        code = re.sub(r'"\w+/sentence_embedding\.\w+"', lambda found: named, code)
     end = "np.save(sys.stdout.buffer, vectors)"
     # A path of its own: an inherited PYTHONPATH must not bring selfguide back.
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}

@@ -12,7 +12,8 @@ like X E₀:
 
     E = argmin ‖Y − X E‖² + λ ‖E − E₀‖²
 
-so that tokens that the text lacks keep E₀. λ is chosen on sentences left out of the fit, by the cosine of X E and Y.
+so that tokens that the text lacks keep E₀. P then has the components of the sentences, not of the tokens. λ is chosen on
+sentences left out of the fit, by the cosine of X E and Y.
 """
 
 from __future__ import annotations
@@ -37,10 +38,10 @@ if TYPE_CHECKING:
 
     from selfguide.progress import Reporter
 
-# Defaults of model2vec.
 DIMENSIONS = 256
-SIF_A = 1e-4
-PENALTIES = (1.0, 0.1, 0.01, 0.001)
+"""As in model2vec."""
+SIF_A = 1e-3
+PENALTIES = (1.0, 0.1, 0.01)
 """Values of λ, times the mean squared share of a token that occurs."""
 _STEPS = 100
 _BATCH = 256
@@ -63,7 +64,14 @@ class Teacher:
     held_vectors: Floats
 
     @classmethod
-    def of(cls, model: SentenceTransformer, fit: list[str], held: list[str], reporter: Reporter) -> Teacher:
+    def of(
+        cls,
+        model: SentenceTransformer,
+        fit: list[str],
+        held: list[str],
+        reporter: Reporter,
+        tokens: Floats | None = None,
+    ) -> Teacher:
         """Run the encoder over its vocabulary and over the text.
 
         Args:
@@ -71,19 +79,21 @@ class Teacher:
             fit: The text.
             held: Other sentences of its kind.
             reporter: Shows progress.
+            tokens: What it says of its vocabulary, where that is known from another text.
 
         Returns:
             What it says.
         """
         vocabulary = Vocabulary.of_encoder(model)
-        tokens = token_vectors(model, vocabulary, reporter)
+        if tokens is None:
+            tokens = token_vectors(model, vocabulary, reporter)
         own = _encoded(model, [*fit, *held], reporter)
         return cls(vocabulary, tokens, fit, own[: len(fit)], held, own[len(fit) :])
 
-    def projection(self, dim: int) -> Projection:
-        """Return the leading principal components of the tokens' embeddings."""
+    def projection(self, dim: int, *, of_tokens: bool = False) -> Projection:
+        """Return the leading principal components of the sentences' embeddings, or of the tokens'."""
         plain = np.setdiff1d(np.arange(len(self.tokens)), sorted(self.vocabulary.special))
-        return Projection.of(self.tokens[plain], dim)
+        return Projection.of(self.tokens[plain] if of_tokens else self.fit_vectors, dim)
 
     def table(self, dim: int, a: float = SIF_A, penalties: Sequence[float] = PENALTIES) -> tuple[Floats, float | None]:
         """Return the table of a static encoder, (tokens, dim), and the λ that was chosen for it.
@@ -93,9 +103,12 @@ class Teacher:
             a: a of the SIF weights.
             penalties: Values of λ; none leaves the fit out.
         """
-        projection = self.projection(dim)
+        projection = self.projection(dim, of_tokens=not penalties)
         shares = Shares.of(self.vocabulary, self.fit)
-        start = projection.apply(self.tokens) * shares.weights(self.vocabulary, a)[:, None]
+        plain = np.setdiff1d(np.arange(len(self.tokens)), sorted(self.vocabulary.special))
+        start = (
+            projection.apply(self.tokens, self.tokens[plain].mean(axis=0)) * shares.weights(self.vocabulary, a)[:, None]
+        )
         if not penalties:
             return start, None
         mean = self.fit_vectors.mean(axis=0)
@@ -206,8 +219,11 @@ def fitted(start: Floats, shares: csr_matrix, targets: Floats, penalty: float) -
         targets: Y, (sentences, dimensions), scaled like X E₀.
         penalty: λ, times the mean squared share of a token that occurs.
     """
-    squares = np.asarray(shares.multiply(shares).sum(axis=0)).ravel()
-    ridge = penalty * float(squares[squares > 0].mean())
+    every = np.asarray(shares.multiply(shares).sum(axis=0)).ravel()
+    known = np.flatnonzero(every)  # the others keep their vectors
+    shares, squares, table = shares[:, known], every[known], start.copy()
+    start = start[known]
+    ridge = penalty * float(squares.mean())
     # Divided by the diagonal first (Jacobi's preconditioner): frequent tokens would otherwise need many more steps.
     scale = 1 / np.sqrt(squares + ridge)[:, None]
 
@@ -228,7 +244,8 @@ def fitted(start: Floats, shares: csr_matrix, targets: Floats, penalty: float) -
         residual -= step * image
         before, norms = norms, (residual**2).sum(axis=0)
         direction = residual + norms / np.maximum(before, np.finfo(np.float64).tiny) * direction
-    return start + scale * change
+    table[known] += scale * change
+    return table
 
 
 def likeness(found: Floats, targets: Floats) -> float:
