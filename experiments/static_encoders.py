@@ -7,8 +7,8 @@
 For the seven STS sets an encoder is made static on the sentences of STS-B train, so that those of STS-B dev and test are new to
 it. For a file of the data folder's domain/ it is made static on the sentences of every second pair, and scored on the others.
 No grade is used. Rows: the encoder itself (left out with ``--static-only``); ``tokens alone``, the first step of a static
-encoder, which is that of model2vec; ``static``, what the command writes. ``--tune`` adds encoders that are first tuned on the same
-text (``--method``, no dev pairs). Scores are Spearman × 100 of cosine and grade, text as released.
+encoder, which is that of model2vec; ``static``, what the command writes. ``--tune`` adds encoders that are first tuned on the
+same text (``--method``, no dev pairs). Scores are Spearman × 100 of cosine and grade, text as released.
 
 Dimensions, the a of the SIF weights and the fit are compared on STS-B dev (``choice``), from which the command's defaults were
 chosen: no test set had a part in it.
