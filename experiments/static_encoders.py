@@ -32,7 +32,8 @@ import torch
 from sentence_transformers import SentenceTransformer
 
 import selfguide
-from experiments.provenance import RESULTS, command_parser, folder_hash, provenance, write
+from experiments.origins import NONE
+from experiments.provenance import RESULTS, command_parser, folder_hash, provenance, text_facts, write
 from selfguide.correlation import spearman
 from selfguide.data.pairs import read_pairs
 from selfguide.data.resources import mini_folder
@@ -53,10 +54,16 @@ def main() -> None:
     arguments = _arguments()
     texts = _texts(Path(arguments.data), arguments.limit)
     content: dict[str, Any] = {
-        **provenance(None),
+        **provenance(
+            None,
+            text={
+                "name": "STS: the sentences of STS-B train; domain: those of every second pair, the others are scored; no grades",
+                "digests": {name: text_facts(name, text)["digest"] for name, text in texts.items()},
+            },
+            seeds=NONE,
+        ),
         "encoders": {name: {"weights": folder_hash(folder)} for name, folder in arguments.encoders},
         "defaults": {"dim": DIMENSIONS, "a": SIF_A, "penalties": PENALTIES},
-        "text": "STS: the sentences of STS-B train; domain: those of every second pair, the others are scored; no grades",
         "protocol": "Spearman x 100 of cosine, 'all' setting, text as released",
         "method": arguments.method,
         "rehearsal": bool(arguments.limit),
