@@ -26,6 +26,7 @@ FILES: dict[str, tuple[str, str]] = {
     "main-setting": ("experiments/results/main-table/comparison.json", "setting"),
     "inputs": ("experiments/results/main-table/manifest.json", ""),
     "rates": ("experiments/results/main-table/rates.json", "dev"),
+    "sentence-minilm": ("experiments/results/sentence-encoders/all-MiniLM-L6-v2/comparison.json", "rows"),
     "fused-5e-5": ("experiments/results/main-table/fused-at-5e-5.json", "rows"),
     "published": ("experiments/main_table/published.json", "rows"),
     "papers": ("experiments/main_table/published.json", "others"),

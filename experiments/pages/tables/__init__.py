@@ -5,11 +5,22 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from experiments.pages.sources import Unknown
-from experiments.pages.tables import choosing, encoders, fused, main, origins, published, speed, static, studies
+from experiments.pages.tables import (
+    choosing,
+    encoders,
+    fused,
+    main,
+    origins,
+    published,
+    sentence_encoders,
+    speed,
+    static,
+    studies,
+)
 
 MAKERS: dict[str, Callable[[], str]] = {
     name: maker
-    for part in (main, published, studies, fused, speed, encoders, choosing, static, origins)
+    for part in (main, published, studies, fused, speed, encoders, choosing, static, origins, sentence_encoders)
     for name, maker in part.TABLES.items()
 }
 
