@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -164,3 +164,52 @@ def test_an_unforeseen_failure_leaves_nothing_to_trip_over(
     assert outcome.err.splitlines()[-1].startswith("selfguide: ")
     assert {path.name for path in Path.cwd().iterdir()} == {"notes.txt"}
     assert command(*words).code == 0
+
+
+def test_sigterm_while_the_text_is_read_ends_as_ctrl_c_does(
+    command: Command, bert: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from selfguide.data import Sentences
+
+    reading = Sentences.__iter__
+
+    def interrupted(self: Sentences) -> Iterator[str]:
+        for number, sentence in enumerate(reading(self)):
+            if number == 5:
+                os.kill(os.getpid(), signal.SIGTERM)
+            yield sentence
+
+    words = ("train", "notes.txt", "--encoder", bert, *QUICK, "--max-steps", "1", "--output", "tuned")
+    with monkeypatch.context() as patch:
+        patch.setattr(Sentences, "__iter__", interrupted)
+        outcome = command(*words)
+    assert outcome.code == 130
+    assert the_refusal(outcome).endswith("selfguide train --output tuned --resume")
+    assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
+    assert command("train", "--output", "tuned", "--resume").code == 0
+    assert {path.name for path in Path.cwd().iterdir()} == {"notes.txt", "tuned"}
+
+
+@pytest.mark.parametrize("damage", ["empty", "truncated", "a flipped bit", "of an earlier version"])
+def test_damaged_views_are_made_again(
+    command: Command, bert: Path, monkeypatch: pytest.MonkeyPatch, damage: str
+) -> None:
+    monkeypatch.setenv("SELFGUIDE_CACHE", str(Path.cwd() / "cache"))
+    words = ("train", "notes.txt", "--encoder", bert, *QUICK, "--max-steps", "2", "--keep-views", "yes", "--no-report")
+    assert command(*words, "--output", "first").code == 0
+    (store,) = Path("cache/views").glob("*.npy")
+    content = store.read_bytes()
+    middle = len(content) // 2
+    store.write_bytes(
+        {
+            "empty": b"",
+            "truncated": content[:middle],
+            "a flipped bit": content[:middle] + bytes([content[middle] ^ 1]) + content[middle + 1 :],
+            "of an earlier version": content[:-32],
+        }[damage]
+    )
+    outcome = command(*words, "--output", "second")
+    assert outcome.code == 0, outcome.err
+    assert "Caching the guide's views" in outcome.err
+    assert store.read_bytes() == content
+    assert Path("first/model.safetensors").read_bytes() == Path("second/model.safetensors").read_bytes()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from selfguide.calibration import frequencies
 from selfguide.calibration.text_statistics import STATISTICS_FILE
 from selfguide.calibration.token_statistics import TokenMeans
 from selfguide.errors import SelfguideError, UsageError
+from selfguide.files import exchange
 from selfguide.runs.calibrate import calibrate
 from toys import Outcome, toy_sentences
 
@@ -125,3 +127,57 @@ def test_the_command(bert: Path, tmp_path: Path, command: Callable[..., Outcome]
     piped = command("calibrate", tmp_path / "new", "-", "-o", tmp_path / "third", "-q", stdin="a late train\nthe bus")
     assert piped.code == 0, piped.err
     assert load_file(tmp_path / "third" / STATISTICS_FILE)["count"].tolist() == [len(EVERY) + 2]
+
+
+def test_a_kill_at_any_rename_neither_loses_the_folder_nor_counts_a_text_twice(
+    bert: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: Callable[..., Outcome]
+) -> None:
+    """What to do next is always the same command; the folder is there at every moment."""
+
+    class Killed(BaseException):
+        pass
+
+    _fused(bert, OLD[:60], tmp_path / "first", report=False)
+    (tmp_path / "more.txt").write_text("\n".join(NEW[:40]))
+    whole = tmp_path / "whole"
+    calibrate(tmp_path / "first", tmp_path / "more.txt", whole, device="cpu")
+    for when in ("before the exchange", "after it"):
+        folder = shutil.copytree(tmp_path / "first", tmp_path / when)
+
+        def killed(source: Path, target: Path, when: str = when) -> None:
+            if when == "after it":
+                assert exchange(source, target)
+            raise Killed
+
+        with monkeypatch.context() as patch:
+            patch.setattr("selfguide.files.exchange", killed)
+            patch.setattr("shutil.rmtree", lambda *args, **kwargs: None)  # what a killed process does not do
+            with pytest.raises(Killed):
+                calibrate(folder, tmp_path / "more.txt", overwrite=True, device="cpu")
+        assert SentenceTransformer(str(folder), device="cpu") is not None
+        assert folder.with_name(f"{when}.calibrating").is_dir()
+        outcome = command("calibrate", folder, tmp_path / "more.txt", "--overwrite", "--device", "cpu")
+        assert outcome.code == 0, outcome.err
+        assert ("was added to" in outcome.err) == (when == "after it")
+        for name in ("model.safetensors", STATISTICS_FILE):
+            (one,), (other,) = list(folder.rglob(name))[:1], list(whole.rglob(name))[:1]
+            assert one.read_bytes() == other.read_bytes()
+        assert not folder.with_name(f"{when}.calibrating").exists()
+        assert not list(tmp_path.glob(".*"))
+
+
+@pytest.mark.parametrize("place", [0.1, 0.5, 0.9])
+def test_damaged_statistics_are_refused(bert: Path, tmp_path: Path, place: float) -> None:
+    _fused(bert, OLD[:60], tmp_path / "old", report=False)
+    path = tmp_path / "old" / STATISTICS_FILE
+    content = bytearray(path.read_bytes())
+    content[int(place * len(content))] ^= 1
+    path.write_bytes(bytes(content))
+    record = json.loads((tmp_path / "old" / "run.json").read_text())
+    for digests in (True, False):  # of the folder, and of the file itself
+        with pytest.raises(SelfguideError, match="has changed since it was written"):
+            calibrate(tmp_path / "old", NEW, tmp_path / "new", device="cpu")
+        if digests:
+            del record["files"]
+            (tmp_path / "old" / "run.json").write_text(json.dumps(record))
+    assert not (tmp_path / "new").exists()

@@ -6,6 +6,8 @@ import os
 import signal
 import sys
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Annotated, Any, NoReturn
 
 import typer
@@ -101,10 +103,10 @@ def run() -> None:
     """Entry point: errors become one sentence on standard error and a non-zero exit. SELFGUIDE_DEBUG=1 shows tracebacks."""
     debug = os.environ.get("SELFGUIDE_DEBUG") == "1"
     try:
-        _end_in_order()
-        # Not standalone: typer would print boxes of its own about mistakes, and end without a word on Ctrl-C.
-        code = app(standalone_mode=False, prog_name="selfguide")
-        sys.stdout.flush()  # here, where a reader that went away can still be met in silence
+        with _ending_in_order():
+            # Not standalone: typer would print boxes of its own about mistakes, and end without a word on Ctrl-C.
+            code = app(standalone_mode=False, prog_name="selfguide")
+            sys.stdout.flush()  # here, where a reader that went away can still be met in silence
     except _CommandLineError as error:
         command = error.ctx.command_path if error.ctx is not None else "selfguide"
         _fail(f"{_one_line(error.format_message())}. `{command} --help` explains the options.", error.exit_code)
@@ -112,7 +114,9 @@ def run() -> None:
         if debug:
             raise
         _fail(str(error), error.exit_code)
-    except (KeyboardInterrupt, typer.Abort):
+    except (KeyboardInterrupt, typer.Abort) as error:
+        if isinstance(error.__cause__ or error.__context__, EOFError):  # which typer takes for an interruption
+            _fail_unforeseen(error.__cause__ or error.__context__)
         _fail("Interrupted.", 130)
     except BrokenPipeError:
         # The reader of our output went away (`| head`): nothing to say, and nobody to say it to. Exit as typer does.
@@ -126,11 +130,7 @@ def run() -> None:
     except Exception as error:
         if debug:
             raise
-        _fail(
-            f"Something went wrong that selfguide did not foresee: {type(error).__name__}: {_one_line(error)}. "
-            "Set SELFGUIDE_DEBUG=1 to see where, and please report it.",
-            70,
-        )
+        _fail_unforeseen(error)
     else:
         if code == 130:  # what typer makes of Ctrl-C
             _fail("Interrupted.", 130)
@@ -138,15 +138,30 @@ def run() -> None:
             sys.exit(code)
 
 
-def _end_in_order() -> None:
+@contextmanager
+def _ending_in_order() -> Iterator[None]:
     """Treat SIGTERM like Ctrl-C, at any moment, so that what is half done is kept or removed as documented."""
 
     def interrupt(number: int, frame: object) -> NoReturn:
         signal.signal(signal.SIGTERM, signal.SIG_DFL)  # a second one ends at once
         raise KeyboardInterrupt
 
-    if threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGTERM) == signal.SIG_DFL:
+    ours = threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
+    if ours:
         signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    finally:
+        if ours:
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+
+def _fail_unforeseen(error: BaseException | None) -> NoReturn:
+    _fail(
+        f"Something went wrong that selfguide did not foresee: {type(error).__name__}: {_one_line(error)}. "
+        "Set SELFGUIDE_DEBUG=1 to see where, and please report it.",
+        70,
+    )
 
 
 def _one_line(message: object) -> str:

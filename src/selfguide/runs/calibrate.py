@@ -102,6 +102,10 @@ def _calibrated(
     count = added.sentences.count
     if count == 0 or count + (before.sentences.count if before else 0) < 2:
         raise SelfguideError(f"There is too little to calibrate on: {sentences.summary.describe()}.")
+    if target == source and not fresh and (when := _added_before(record, sentences.summary.fingerprint)):
+        # As after a kill that came when all was done: adding the text again would count it twice.
+        reporter.note(f"This text was added to {source} {when} already; nothing was done.")
+        return target
     statistics = before.merge(added) if before else added
     mapping = method.refit(encoder, statistics, reporter, record.get("chosen", {}))
     record.setdefault("calibrations", []).append(
@@ -124,6 +128,13 @@ def _calibrated(
     finally:
         shutil.rmtree(finished, ignore_errors=True)
     return target
+
+
+def _added_before(record: dict[str, Any], fingerprint: str | None) -> str | None:
+    """Return when a text with this fingerprint was the last to be added to a folder, in words, or ``None``."""
+    latest = (record.get("calibrations") or [{}])[-1]
+    same = fingerprint is not None and latest.get("text", {}).get("fingerprint") == fingerprint
+    return f"on {latest.get('finished', '')[:16]}" if same else None
 
 
 def _unfinished(target: Path) -> Path:
