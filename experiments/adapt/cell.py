@@ -10,13 +10,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 import selfguide
+from experiments.adapt.judges import Judge
 from experiments.adapt.recipes import recipe
-from experiments.adapt.scores import Encode, Probe, Vectors
-from experiments.adapt.texts import JudgedText, distinct, elsewhere, judged_text
+from experiments.adapt.scores import Probe, Vectors
+from experiments.adapt.texts import some_sentences
 from experiments.adapt.unhelpful import unhelpful_text
 from experiments.provenance import device_name
-from selfguide.correlation import spearman
-from selfguide.data.pairs import Pairs
 from selfguide.engine.encode import sentence_vectors
 
 if TYPE_CHECKING:
@@ -38,13 +37,14 @@ def one_run(
     instead: str = "",
     max_steps: int = 0,
     precision: str = "fp32",
+    also: str = "dev",
     name: str = "",
 ) -> dict[str, Any]:
     """Train a recipe on a text, and score the weights at every share of the way.
 
     Args:
         encoder: The encoder to start from.
-        text: A text of either list, which also judges.
+        text: A text of either list, or a task; it also judges.
         word: The recipe, or ``as-is`` to train nothing.
         seed: The seed.
         data: The data folder.
@@ -54,24 +54,24 @@ def one_run(
         instead: Train on this unhelpful text instead; see :mod:`experiments.adapt.unhelpful`.
         max_steps: Rehearsal: training steps.
         precision: ``fp32``, or ``bf16`` for training and for scoring, which is faster where the CPU has it.
+        also: What is scored elsewhere; see :class:`experiments.adapt.judges.Judge`.
         name: What the encoder is called in the results.
 
     Returns:
         Scores by share, label-free scores beside them, and what the run was.
     """
     folder = Path(data)
-    judged = judged_text(text, folder, pairs)
-    train_on = judged.limited(size, seed).sentences
+    judge = Judge(text, folder, pairs, also)
+    train_on = some_sentences(judge.sentences, size, seed)
     if instead:
-        train_on = unhelpful_text(instead, judged, folder, seed)
-    general = elsewhere(folder, pairs)
+        train_on = unhelpful_text(instead, judge.sentences, folder, seed)
     probe = Probe.of(train_on, seed=seed)
     original = selfguide.load_encoder(encoder).eval()
     encode = Remembering(original, precision)
     before = probe.measure(encode)
     found: dict[str, Any] = {"sentences": len(train_on), "device": device_name(), "shares": {}}
     if word == AS_IS:
-        found["shares"]["0"] = scored(encode, judged, general) | {"free": before.against(before)}
+        found["shares"]["0"] = judge.scores(encode) | {"free": before.against(before)}
         return found
     start = {name: tensor.clone() for name, tensor in original.state_dict().items()}
     chosen = recipe(word)
@@ -87,7 +87,7 @@ def one_run(
             tuned.load_state_dict(averaged(start, end, share))
         encode = Remembering(tuned, precision)
         free = probe.measure(encode).against(before)
-        found["shares"][f"{share:g}"] = scored(encode, judged, general) | {"free": free}
+        found["shares"][f"{share:g}"] = judge.scores(encode) | {"free": free}
     return found
 
 
@@ -99,27 +99,6 @@ def averaged(start: Mapping[str, Tensor], end: Mapping[str, Tensor], share: floa
         else tensor.clone()
         for name, tensor in end.items()
     }
-
-
-def scored(encode: Encode, judged: JudgedText, general: Pairs) -> dict[str, float]:
-    """Return Spearman × 100 on the text's own pairs and on those of general English."""
-    return {"own": correlation(encode, judged.pairs), "elsewhere": correlation(encode, general)}
-
-
-def correlation(encode: Encode, pairs: Pairs) -> float:
-    """Return Spearman × 100 of cosine and grade."""
-    sentences = distinct(pairs)
-    vectors = encode(sentences)
-    vectors = vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
-    rows = {sentence: row for row, sentence in enumerate(sentences)}
-    kept = [
-        number
-        for number, both in enumerate(zip(pairs.first, pairs.second, strict=True))
-        if both[0] in rows and both[1] in rows
-    ]
-    one = vectors[[rows[pairs.first[number]] for number in kept]]
-    two = vectors[[rows[pairs.second[number]] for number in kept]]
-    return float(100 * spearman((one * two).sum(axis=1), [pairs.scores[number] for number in kept]))
 
 
 class Remembering:

@@ -11,6 +11,7 @@ from scipy import stats
 
 from experiments.adapt.cell import AS_IS
 
+SCORES = ("own", "elsewhere", "transfer")
 Row = Mapping[str, Any]
 
 
@@ -37,7 +38,7 @@ def gains(rows: Iterable[Row]) -> list[dict[str, Any]]:
             continue
         kept = {name: row[name] for name in ("encoder", "text", "word", "seed", "size", "instead")}
         for share, scores in row["shares"].items():
-            change = {name: scores[name] - start[name] for name in ("own", "elsewhere")}
+            change = {name: scores[name] - start[name] for name in SCORES if name in scores and name in start}
             found.append({**kept, "share": share, **change, "free": scores["free"]})
     return found
 
@@ -87,13 +88,13 @@ def _summary(group: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     texts = list(dict.fromkeys(gain["text"] for gain in group))
     own = {text: spread([gain["own"] for gain in group if gain["text"] == text]) for text in texts}
     means = [row["mean"] for row in own.values()]
-    lost = [float(np.mean([gain["elsewhere"] for gain in group if gain["text"] == text])) for text in texts]
+    lost = {name: [gain[name] for gain in group if name in gain] for name in SCORES[1:]}
     return {
         "own": own,
         "mean": float(np.mean(means)),
         "worst": min(means),
-        "elsewhere": float(np.mean(lost)),
-        "worst elsewhere": min(lost),
+        **{name: float(np.mean(values)) for name, values in lost.items() if values},
+        **{f"worst {name}": min(values) for name, values in lost.items() if values},
         "texts": len(texts),
         "cells": len(group),
         "p": paired(means),
@@ -105,5 +106,5 @@ def text(recipes: Mapping[str, Mapping[str, Any]]) -> str:
     lines = [f"{'gain over as-is':75s}  mean  worst  elsewhere"]
     for name, row in recipes.items():
         cells = " ".join(f"{key} {value['mean']:+.2f}" for key, value in row["own"].items())
-        lines.append(f"{name:75s} {row['mean']:+.2f} {row['worst']:+.2f} {row['elsewhere']:+.2f}   {cells}")
+        lines.append(f"{name:75s} {row['mean']:+.2f} {row['worst']:+.2f} {row.get('elsewhere', 0.0):+.2f}   {cells}")
     return "\n".join(lines)

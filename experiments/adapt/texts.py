@@ -7,8 +7,8 @@ subsets of STS12 to STS16 for the report.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -42,7 +42,7 @@ REPORT: dict[str, tuple[str, ...]] = {
     "postediting": ("sts/sts16/postediting.tsv",),
     "question-question": ("sts/sts16/question-question.tsv",),
 }
-"""Texts of the report list that have graded pairs; :mod:`experiments.adapt.tasks` has the others."""
+"""Texts of the report list that have graded pairs; :mod:`experiments.adapt.judges` has the others."""
 ELSEWHERE = "sts/stsb/dev.tsv"
 """Pairs of general English, to see during development what is lost elsewhere; never STS-B test."""
 
@@ -55,12 +55,13 @@ class JudgedText:
     sentences: tuple[str, ...]
     pairs: Pairs
 
-    def limited(self, most: int, seed: int = 1) -> JudgedText:
-        """Return at most so many sentences, chosen by the seed; the pairs stay."""
-        if not most or len(self.sentences) <= most:
-            return self
-        order = np.random.default_rng(seed).permutation(len(self.sentences))[:most]
-        return replace(self, sentences=tuple(self.sentences[index] for index in sorted(order)))
+
+def some_sentences(sentences: Sequence[str], most: int, seed: int = 1) -> tuple[str, ...]:
+    """Return at most so many sentences in their order, chosen by the seed; 0 returns all."""
+    if not most or len(sentences) <= most:
+        return tuple(sentences)
+    order = np.random.default_rng(seed).permutation(len(sentences))[:most]
+    return tuple(sentences[index] for index in sorted(order))
 
 
 def judged_text(name: str, data: Path, pairs: int = 0) -> JudgedText:

@@ -6,11 +6,11 @@ see that the text gives no reason to change it.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 
-from experiments.adapt.texts import JudgedText
 from selfguide.data.pairs import read_pairs
 from selfguide.errors import UsageError
 
@@ -19,13 +19,13 @@ COUNT = 1500
 _FILES = {"korean": "multilingual/korsts-train.tsv", "turkish": "multilingual/sts17-tr-en.tsv"}
 
 
-def unhelpful_text(kind: str, judged: JudgedText, data: Path, seed: int) -> tuple[str, ...]:
+def unhelpful_text(kind: str, own: Sequence[str], data: Path, seed: int) -> tuple[str, ...]:
     """Make an unhelpful text.
 
     Args:
         kind: ``korean`` or ``turkish`` sentences, one English ``template`` with numbers, or the judged text with its words
             ``shuffled`` over all sentences.
-        judged: The text that judges.
+        own: The sentences of the text that judges.
         data: The data folder.
         seed: Seed of whatever is drawn.
 
@@ -36,9 +36,9 @@ def unhelpful_text(kind: str, judged: JudgedText, data: Path, seed: int) -> tupl
     if kind == "template":
         return tuple(f"Order {number} was shipped on day {number % 28 + 1} of the month." for number in range(COUNT))
     if kind == "shuffled":
-        words = [word for sentence in judged.sentences for word in sentence.split()]
+        words = [word for sentence in own for word in sentence.split()]
         draw.shuffle(words)
-        lengths = [len(sentence.split()) for sentence in judged.sentences]
+        lengths = [len(sentence.split()) for sentence in own]
         ends = np.cumsum(lengths)
         return tuple(dict.fromkeys(" ".join(words[end - n : end]) for end, n in zip(ends, lengths, strict=True) if n))
     if kind not in _FILES:

@@ -36,6 +36,8 @@ FILES: dict[str, tuple[str, str]] = {
     "demo-pairs": ("experiments/results/demo-pairs.json", ""),
     "scores": ("experiments/results/evaluation-mini/scores.json", ""),
     "minilm": ("experiments/results/evaluation-all-MiniLM-L6-v2/scores.json", ""),
+    "adapt-dev": ("experiments/results/adapt-development.json", ""),
+    "adapt-report": ("experiments/results/adapt-report.json", ""),
     "choosing": ("experiments/results/choosing.json", "grounds"),
     "cpu": ("experiments/results/encoding-speed-cpu.json", ""),
     "static": ("experiments/results/static-encoders.json", ""),

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from experiments.pages.sources import Unknown
 from experiments.pages.tables import (
+    adapt,
     choosing,
     encoders,
     fused,
@@ -20,7 +21,7 @@ from experiments.pages.tables import (
 
 MAKERS: dict[str, Callable[[], str]] = {
     name: maker
-    for part in (main, published, studies, fused, speed, encoders, choosing, static, origins, sentence_encoders)
+    for part in (main, published, studies, fused, speed, encoders, choosing, static, origins, sentence_encoders, adapt)
     for name, maker in part.TABLES.items()
 }
 

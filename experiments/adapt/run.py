@@ -1,12 +1,15 @@
-"""Try recipes on the development list, and check which label-free choice is safe there.
+"""Train recipes on the texts of a list, score them, and check which label-free choice is safe.
 
-    SELFGUIDE_DATA=folder python -m experiments.adapt.develop --encoder all-MiniLM-L6-v2=FOLDER --jobs 14
-    SELFGUIDE_DATA=folder python -m experiments.adapt.develop --encoder mini --texts forums --recipes contrast --seeds 1 \
-        --pairs 60 --max-steps 2 --work /tmp/work --out /tmp/develop.json                                     # rehearsal
+    SELFGUIDE_DATA=folder python -m experiments.adapt.run --list development --encoder all-MiniLM-L6-v2=FOLDER --jobs 14
+    SELFGUIDE_DATA=folder python -m experiments.adapt.run --list report --encoder all-MiniLM-L6-v2=FOLDER --jobs 14 \
+        --recipes contrast --seeds 1 2 3 4 5
+    SELFGUIDE_DATA=folder python -m experiments.adapt.run --texts forums --recipes contrast --seeds 1 --pairs 60 \
+        --max-steps 2 --work /tmp/work --out /tmp/adapt.json                                             # rehearsal
 
 A cell is an encoder, a text, a recipe and a seed. Its file in ``--work`` is kept, so that the same command continues; with
 ``--jobs 0`` it only collects what is there. Each trained cell is scored at several shares of the way between the original's
 weights and the tuned ones. ``--instead`` adds texts from which nothing can be learnt, ``--sizes`` small samples of each text.
+Everything may be chosen on the development list, nothing on the report list.
 """
 
 from __future__ import annotations
@@ -20,12 +23,17 @@ from typing import Any
 
 from experiments.adapt import choice, summary
 from experiments.adapt.cell import AS_IS
-from experiments.adapt.texts import DEVELOPMENT, judged_text
+from experiments.adapt.judges import ALSO, TASKS, Judge
+from experiments.adapt.texts import DEVELOPMENT, REPORT
 from experiments.adapt.unhelpful import KINDS
 from experiments.jobs import FunctionJob, run_jobs
 from experiments.provenance import RESULTS, command_parser, folder_hash, provenance, text_facts, write
 from selfguide.data.resources import mini_folder
 
+PROTOCOL = (
+    "own: Spearman x 100 of cosine and grade on the text's own pairs, or the task's main metric x 100; elsewhere: STS-B dev, or "
+    "with also = all the mean of the seven STS sets; trained on the text without grades, queries and labels; last step"
+)
 CELL = "experiments.adapt.cell:one_run"
 BASELINE = "contrast"
 RECIPES = (
@@ -37,6 +45,7 @@ RECIPES = (
     "contrast:learning_rate=2e-5:dropout=0.2",
 )
 """The recipes of the first round; ``--recipes`` names others."""
+LISTS: dict[str, tuple[str, ...]] = {"development": tuple(DEVELOPMENT), "report": (*REPORT, *TASKS)}
 
 
 def main() -> None:
@@ -45,13 +54,13 @@ def main() -> None:
     encoders = dict(named_encoder(item) for item in arguments.encoder)
     jobs = list(_jobs(encoders, arguments))
     failed = run_jobs(jobs, arguments.jobs)
-    rows = [{**describe(job), **record} for job in jobs if (record := job.find_record())]
+    rows = [{**described(job), **record} for job in jobs if (record := job.find_record())]
     content = {
         **provenance(None, text=_texts(arguments), seeds=arguments.seeds),
         "encoders": {name: folder_hash(path) for name, path in encoders.items()},
-        "lists": "development",
-        "protocol": "Spearman x 100 of cosine and grade on the text's own pairs (own) and on STS-B dev (elsewhere); trained on "
-        "the sentences of those pairs without grades; last step",
+        "list": arguments.list,
+        "protocol": PROTOCOL,
+        "also": arguments.also,
         "pairs": arguments.pairs,
         "sentences": arguments.sentences,
         "shares": arguments.shares,
@@ -69,7 +78,7 @@ def main() -> None:
 
 def _texts(arguments: argparse.Namespace) -> dict[str, Any]:
     """Return the names of the texts, with digests of their sentences."""
-    texts = {name: judged_text(name, Path(arguments.data), arguments.pairs).sentences for name in arguments.texts}
+    texts = {name: Judge(name, Path(arguments.data), arguments.pairs, "none").sentences for name in arguments.texts}
     return {"name": "by cell", "digests": {name: text_facts(name, text)["digest"] for name, text in texts.items()}}
 
 
@@ -79,7 +88,7 @@ def named_encoder(item: str) -> tuple[str, Path]:
     return (name or Path(path).name, mini_folder() if path == "mini" else Path(path))
 
 
-def describe(job: FunctionJob) -> dict[str, Any]:
+def described(job: FunctionJob) -> dict[str, Any]:
     """Return what identifies a cell."""
     kept = ("text", "word", "seed", "size", "instead")
     return {"encoder": job.arguments["name"], **{name: job.arguments.get(name) for name in kept}}
@@ -115,6 +124,7 @@ def _jobs(encoders: dict[str, Path], arguments: argparse.Namespace) -> Iterator[
                 "instead": instead,
                 "max_steps": arguments.max_steps,
                 "precision": arguments.precision,
+                "also": arguments.also,
             },
         )
 
@@ -122,7 +132,9 @@ def _jobs(encoders: dict[str, Path], arguments: argparse.Namespace) -> Iterator[
 def _arguments() -> argparse.Namespace:
     parser = command_parser(__doc__)
     parser.add_argument("--encoder", nargs="+", default=["mini"], metavar="NAME=FOLDER")
-    parser.add_argument("--texts", nargs="+", default=list(DEVELOPMENT), choices=list(DEVELOPMENT))
+    parser.add_argument("--list", default="development", choices=list(LISTS))
+    parser.add_argument("--texts", nargs="+", metavar="TEXT", help="some texts of the list")
+    parser.add_argument("--also", choices=ALSO, help="what is scored elsewhere; default: by the list")
     parser.add_argument("--recipes", nargs="*", default=list(RECIPES))
     parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3])
     parser.add_argument("--shares", type=float, nargs="+", default=[0.5, 1.0])
@@ -134,11 +146,17 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--jobs", type=int, default=1, help="processes; 0: only collect the files in --work")
     parser.add_argument("--data", default=os.environ.get("SELFGUIDE_DATA"), help="folder with domain/, nli/, sts/ …")
     parser.add_argument("--work", type=Path, default=Path(".device-adapt"), help="folder for one file a cell; kept")
-    parser.add_argument("--out", type=Path, default=RESULTS / "adapt-development.json")
+    parser.add_argument("--out", type=Path, help="default: adapt-LIST.json among the results")
     parser.add_argument("--max-steps", type=int, default=0, help="rehearsal: training steps")
     arguments = parser.parse_args()
     if not arguments.data or not (Path(arguments.data) / "domain").is_dir():
         parser.error("set SELFGUIDE_DATA (or --data) to a folder with domain/, nli/, sts/ and transfer/")
+    known = LISTS[arguments.list]
+    arguments.texts = arguments.texts or list(known)
+    if unknown := set(arguments.texts) - set(known):
+        parser.error(f"{', '.join(sorted(unknown))} is not on the {arguments.list} list, which has {', '.join(known)}")
+    arguments.also = arguments.also or ("dev" if arguments.list == "development" else "all")
+    arguments.out = arguments.out or RESULTS / f"adapt-{arguments.list}.json"
     return arguments
 
 
