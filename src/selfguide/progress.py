@@ -1,11 +1,13 @@
 """Notes, warnings and progress bars of a run, all on standard error.
 
-Bars appear only on a terminal. Warnings always appear, and are kept for ``run.json`` and the model card.
+Bars appear only on a terminal; elsewhere a line tells now and then how far it is. Warnings always appear, and are kept for
+``run.json`` and the model card.
 """
 
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cached_property
@@ -52,7 +54,7 @@ class Reporter:
 
     @contextmanager
     def bar(self, description: str, total: int | None, unit: str) -> Iterator[Callable[[int, str], None]]:
-        """Show a progress bar while the block runs.
+        """Show a progress bar while the block runs; not on a terminal, a line every half minute.
 
         Args:
             description: What is in progress.
@@ -63,7 +65,8 @@ class Reporter:
             A function ``advance(count, extra_text)``.
         """
         if not self.live:
-            yield _ignore
+            silent = self.quiet or not self.main_process
+            yield _ignore if silent else _ProgressLines(self, description, total, unit).advance
             return
         with _progress(self.console, total is not None) as progress:
             task = progress.add_task(description, total=total, unit=unit, extra="")
@@ -76,6 +79,43 @@ class Reporter:
 
 def _ignore(count: int, extra: str = "") -> None:
     """Stand in for ``advance`` where no bar is shown."""
+
+
+LINE_SECONDS = 30.0
+"""Seconds between two lines of progress where there is no terminal."""
+
+
+class _ProgressLines:
+    """Progress for a log: how much is done, how fast, and how long the rest will take."""
+
+    def __init__(self, reporter: Reporter, description: str, total: int | None, unit: str) -> None:
+        self._reporter, self._description, self._total, self._unit = reporter, description, total, unit
+        self._began = self._told = time.monotonic()
+        self._done = 0
+
+    def advance(self, count: int, extra: str = "") -> None:
+        """Count, and write a line if the last one is long ago."""
+        self._done += count
+        now = time.monotonic()
+        if now - self._told < LINE_SECONDS:
+            return
+        self._told = now
+        rate = self._done / (now - self._began)
+        of = f" of {self._total:,}" if self._total is not None else ""
+        left = ""
+        if self._total is not None and rate > 0 and self._done < self._total:
+            left = f", about {_duration((self._total - self._done) / rate)} left"
+        speed = f"{rate:,.0f} {self._unit}/s" if rate >= 1 else f"{60 * rate:,.1f} {self._unit}/min"
+        rest = f" ({extra})" if extra else ""
+        self._reporter.note(f"{self._description}: {self._done:,}{of} {self._unit}, {speed}{left}{rest}")
+
+
+def _duration(seconds: float) -> str:
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    if hours:
+        return f"{hours} h {minutes} min"
+    return f"{minutes} min {rest} s" if minutes else f"{rest} s"
 
 
 class _Rate(ProgressColumn):

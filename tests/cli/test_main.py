@@ -14,6 +14,7 @@ import pytest
 from scipy.stats import spearmanr
 
 import selfguide
+from selfguide.cli.choices import RECOMMENDED
 from selfguide.methods import registry
 from selfguide.training.settings import TrainingSettings
 from toys import Outcome, toy_sentences
@@ -48,6 +49,31 @@ def test_the_overview_names_every_command(command: Command, words: tuple[str, ..
     assert "Examples" in outcome.out
     for name in COMMANDS:
         assert f"│ {name} " in outcome.out
+
+
+@pytest.mark.parametrize("words", [(), ("methods",)])
+def test_a_newcomer_is_led_first(command: Command, words: tuple[str, ...]) -> None:
+    out = command(*words).out
+    assert out.startswith("What do you have")
+    for what, line in RECOMMENDED:
+        assert what in out
+        assert line in out
+    assert out.index("--dev pairs.tsv") < out.index("bow" if words else "Options")
+
+
+def test_the_recommended_commands_are_understood(command: Command) -> None:
+    for _, line in RECOMMENDED:
+        words = line.replace("notes.txt", "nowhere.txt").split()[1:]
+        words[words.index("--encoder") + 1] = "mini"
+        # Everything else on the line is known: what is wrong is the text, or mini where a sentence encoder is wanted.
+        wrong = "mini is a raw language model" if words[0] == "adapt" else "nowhere.txt does not exist"
+        assert wrong in command(*words).err
+
+
+@pytest.mark.parametrize("words", [(), ("train",), ("adapt",), ("eval",), ("similarity",)])
+def test_h_is_help(command: Command, words: tuple[str, ...]) -> None:
+    assert command(*words, "-h") == command(*words, "--help")
+    assert command(*words, "-h").code == 0
 
 
 def test_help_listings_and_the_import_do_without_torch() -> None:

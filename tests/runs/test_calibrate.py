@@ -123,6 +123,7 @@ def test_the_command(bert: Path, tmp_path: Path, command: Callable[..., Outcome]
     done = command(*words, "--output", tmp_path / "new")
     assert done.code == 0, done.err
     assert str(tmp_path / "new") in done.err
+    assert f"{len(NEW)} lines read from new.txt: {len(NEW)} kept" in done.err
     assert load_file(tmp_path / "new" / STATISTICS_FILE)["count"].tolist() == [len(EVERY)]
     piped = command("calibrate", tmp_path / "new", "-", "-o", tmp_path / "third", "-q", stdin="a late train\nthe bus")
     assert piped.code == 0, piped.err

@@ -16,6 +16,7 @@ from selfguide import __version__
 from selfguide.cli.adapt import adapt
 from selfguide.cli.cache import cache
 from selfguide.cli.calibrate import calibrate
+from selfguide.cli.choices import newcomer_lines
 from selfguide.cli.compare import compare
 from selfguide.cli.demo import demo
 from selfguide.cli.encode import encode
@@ -36,6 +37,7 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode="markdown",
+    context_settings={"help_option_names": ["-h", "--help"]},
     help="""Turn raw sentences and a pre-trained Transformer into a sentence encoder: no labels, no pairs.
 
 **Examples**
@@ -90,6 +92,7 @@ def _main(
     ] = False,
 ) -> None:
     if context.invoked_subcommand is None:
+        typer.echo("\n".join(newcomer_lines()))
         typer.echo(context.get_help())
         raise typer.Exit(2)
 

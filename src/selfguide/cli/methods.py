@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from selfguide.cli.choices import newcomer_lines
+
 if TYPE_CHECKING:
     from rich.console import Console
 
@@ -49,6 +51,10 @@ def _list(console: Console) -> None:
 
     added = plugins()
     usable = [*builtin_methods(), *(info for info in added if not info.problem)]
+    for line in newcomer_lines():
+        console.print(line, soft_wrap=True, highlight=False)
+    console.print("All methods:", style="bold")
+    console.print()
     # In short tables, so that a narrow terminal wraps the explanation and nothing else.
     for heading, group in _GROUPS.items():
         _table(console, heading, [info for info in usable if (info.family, info.needs_labels) == group])
