@@ -24,10 +24,12 @@ def _functions(node: ast.AST, path: tuple[str, ...] = ()) -> Iterator[tuple[tupl
 
 
 def _is_silent(function: ast.FunctionDef) -> bool:
-    """Whether a function returns something that its docstring does not mention; a property's docstring is its value's."""
+    """Whether a function returns something that its docstring does not mention; a property's docstring is its value's, and
+    an overload's stands with the function."""
     result = "None" if function.returns is None else ast.unparse(function.returns)
     properties = {ast.unparse(decorator) for decorator in function.decorator_list} & {"property", "cached_property"}
-    if result in ("None", "NoReturn", "Never") or properties:
+    overload = "overload" in {ast.unparse(decorator) for decorator in function.decorator_list}
+    if result in ("None", "NoReturn", "Never") or properties or overload:
         return False
     text = ast.get_docstring(function) or ""
     return not text.startswith(_SAYS_IT) and not any(section in text for section in _SECTIONS)

@@ -140,7 +140,7 @@ def damage_of(folder: Path, digests: dict[str, str]) -> str | None:
 
 
 def read_json(path: Path) -> Any:
-    """Read a JSON file.
+    """Return what a JSON file holds.
 
     Raises:
         OSError: It cannot be read.

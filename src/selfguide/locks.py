@@ -220,7 +220,14 @@ def claimed(lock: Path) -> Iterator[bool]:
 
 
 def claim(lock: Path) -> Claim | None:
-    """Take a piece of shared work until it is released, or return ``None`` where another process is at it."""
+    """Take a piece of shared work until it is released.
+
+    Args:
+        lock: The lock file; its folder must exist.
+
+    Returns:
+        The claim, or ``None`` where another process is at it.
+    """
     mine = Claim(lock)
     return mine if mine.acquire(Holder.me()) else None
 
@@ -238,7 +245,7 @@ class Claim:
         self._file: int | None = None
 
     def acquire(self, me: Holder, wait: bool = False) -> bool:
-        """Take the lock alone; return whether it was free."""
+        """Return whether the lock was free and is now this process's alone."""
         while True:
             number = self._open()
             try:
@@ -256,7 +263,7 @@ class Claim:
                     os.close(number)
 
     def join(self, me: Holder) -> bool:
-        """Take the lock together with holders of the same setting; return whether that was possible."""
+        """Return whether the lock could be taken together with holders of the same setting."""
         if self.acquire(me):
             assert self._file is not None
             _flock(self._file, shared=True, wait=True)  # from here on others may join

@@ -53,6 +53,7 @@ CASES = {
         "SelfGuidedTranslationLoss", "head", columns=TRANSLATED, pooling="cls", head_size=16
     ),
     "dropout-contrast": _case("DropoutContrastLoss", "head", dropout=0.1),
+    "guided-contrast": _case("GuidedContrastLoss", dropout=0.1),
     "consert": _case("ConSERTLoss"),
     "mirror": _case("MirrorLoss", dropout=0.1),
     "clear": _case("ClearLoss", "head", "mlm"),

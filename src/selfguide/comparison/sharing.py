@@ -38,7 +38,7 @@ class SharedCells:
 
     @contextmanager
     def claims(self) -> Iterator[None]:
-        """Give up, when the block ends in whatever way, what is still claimed."""
+        """Yield, and give up what is still claimed when the block ends in whatever way."""
         try:
             yield
         finally:

@@ -35,6 +35,9 @@ class Dialect:
         Args:
             lines: The lines.
             strict: Raise ``csv.Error`` at a quotation mark that is out of place, instead of taking it as it is.
+
+        Yields:
+            The cells of each row.
         """
         if self.delimiter is None:
             return ([cells] if (cells := line.rstrip("\r")) else [] for line in lines)

@@ -75,7 +75,7 @@ class RetrievalSet:
         return len(self.ranks)
 
     def documents(self) -> Iterator[Document]:
-        """Read the documents again, in the order of the file."""
+        """Yield the documents, read again in the order of the file."""
         return (document for _, document in _texts(self.corpus))
 
 

@@ -69,11 +69,12 @@ class GuidedContrastLoss(DropoutContrastLoss):
     Example:
         ```python
         from datasets import Dataset
-        from sentence_transformers import SentenceTransformer, SentenceTransformerTrainer
+        from sentence_transformers import SentenceTransformerTrainer
 
+        import selfguide
         from selfguide.losses import GuidedContrastLoss
 
-        model = SentenceTransformer("sentence-transformers/all-MiniLM-L6-v2")
+        model = selfguide.load_encoder("mini")
         loss = GuidedContrastLoss(model, stay_close=1.0)
         text = Dataset.from_dict({"sentence": ["It rains.", "The train is late.", "She plays the cello."]})
         SentenceTransformerTrainer(model=model, train_dataset=text, loss=loss).train()
@@ -125,7 +126,7 @@ class GuidedContrastLoss(DropoutContrastLoss):
         self._guides = ()
 
     def on_host(self, features: dict[str, Any], rows: list[int]) -> dict[str, Any]:
-        """Add the guide's embeddings of the batch, where they have been computed."""
+        """Return the batch with the guide's embeddings, where they have been computed."""
         if self._targets is not None:
             features[_TARGETS] = torch.from_numpy(self._targets[rows])
         return features

@@ -15,7 +15,8 @@ from selfguide.locks import beside, waited_for
 RECORD = "run.json"
 FILES = "files"
 """The key of ``run.json`` that holds the digests."""
-_NOT_READ_FROM = ("README.md", "report.html", "similarity.json", RECORD)
+_NOT_READ_FROM = ("README.md", "report.html", "similarity.json", "calibration.safetensors", RECORD)
+"""What no embedding depends on; the statistics of a text, calibration.safetensors, carry a digest of their own."""
 _checked: dict[Path, tuple[Any, ...]] = {}
 """Folders that this process has checked, and the state of their files then."""
 
@@ -25,6 +26,9 @@ def encoder_digests(folder: Path) -> dict[str, str]:
 
     Args:
         folder: A finished folder; what no embedding depends on, and other finished folders inside, are left out.
+
+    Returns:
+        The digests by the files' relative paths.
     """
     inner = {path.parent for path in folder.rglob(RECORD)} - {folder}
 

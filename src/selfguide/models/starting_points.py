@@ -40,7 +40,7 @@ class StartingPoint:
     """What the encoder brings along (:func:`own_settings`), where it has been loaded."""
 
     def describe(self, name: str) -> str:
-        """Say in a sentence what the encoder is, and why."""
+        """Return a sentence that says what the encoder is, and why."""
         article = "" if self.kind == STATIC else "a "
         return f"{name} is {article}{self.kind}: {self.reason}."
 

@@ -31,14 +31,14 @@ class PaddedRunner:
         self._template = model.preprocess(["a"])
 
     def tokenise(self, sentences: list[str]) -> Tokens:
-        """Tokenise sentences."""
+        """Return the tokens of sentences."""
         from selfguide.engine.tokens import tokenise
 
         return tokenise(self.model.tokenizer, sentences, length_limit(self.model))
 
     @torch.inference_mode()
     def start(self, tokens: Tokens, batch_size: int | None) -> Pending:
-        """Compute the embeddings; the result returns them."""
+        """Return the pass, whose result gives the embeddings."""
         width = int(self.model.get_embedding_dimension() or 0)
         vectors = np.zeros((len(tokens.lengths), width), dtype=np.float32)
         for batch in tokens.batches(tokens_per_pass(self.model), batch_size, 0):

@@ -39,10 +39,10 @@ class Reader(Protocol):
     """Turns the inputs of a request into sentences that can be batched with those of others."""
 
     def read(self, inputs: Inputs, truncate: bool) -> Read:
-        """Read inputs, and truncate or refuse those beyond the limit."""
+        """Return the inputs read, with those beyond the limit truncated or refused."""
 
     def joined(self, items: list[Any]) -> Any:
-        """Put entries of :class:`Read` together as the runner takes them."""
+        """Return entries of :class:`Read` put together as the runner takes them."""
 
 
 class TokenReader:
@@ -93,7 +93,7 @@ class TokenReader:
         return Read([np.asarray(ids, dtype=np.int64) for ids in rows], lengths_of(rows))
 
     def joined(self, items: list[Any]) -> Tokens:
-        """Lay token ids end to end."""
+        """Return token ids laid end to end."""
         return Tokens(np.concatenate(items), lengths_of(items))
 
     def _checked(self, number: int, ids: Any) -> list[int]:

@@ -41,7 +41,7 @@ class Searcher(Protocol):
     """An index, as the server uses it."""
 
     def query(self, text: str, limit: int, filter: str | None, mode: str, vector: NDArray[np.float32] | None) -> Any:
-        """Find rows by the words of a text and by its vector."""
+        """Return rows found by the words of a text and by its vector."""
 
 
 @dataclass
