@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import gc
 import io
 import os
 import shutil
@@ -25,6 +26,14 @@ from reading import COMPRESS
 from toys import Outcome, save_tokenizer, tiny_config, toy_sentences
 
 atexit.register(shutil.rmtree, os.environ["SELFGUIDE_CACHE"], ignore_errors=True)
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Leave the libraries' million objects out of the garbage collections that the trainer asks for after every run."""
+    if "torch" in sys.modules:
+        import transformers.trainer  # noqa: F401
+
+    gc.freeze()
 
 
 @pytest.fixture(scope="session")

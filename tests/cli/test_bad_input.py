@@ -15,7 +15,7 @@ from toys import Outcome, toy_sentences
 Command = Callable[..., Outcome]
 Refuse = Callable[..., str]
 
-QUICK = ("--head-size", "16", "--batch-size", "8", "--max-steps", "2")
+QUICK = ("--head-size", "16", "--batch-size", "8", "--max-steps", "2", "--no-report")
 
 
 @pytest.fixture

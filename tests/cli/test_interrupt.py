@@ -18,7 +18,7 @@ from toys import Outcome
 
 Command = Callable[..., Outcome]
 
-QUICK = ("--head-size", "16", "--batch-size", "4")
+QUICK = ("--head-size", "16", "--batch-size", "4", "--no-report")
 
 
 def start(*words: str | Path, script: str = "") -> subprocess.Popen[str]:
@@ -195,7 +195,7 @@ def test_damaged_views_are_made_again(
     command: Command, bert: Path, monkeypatch: pytest.MonkeyPatch, damage: str
 ) -> None:
     monkeypatch.setenv("SELFGUIDE_CACHE", str(Path.cwd() / "cache"))
-    words = ("train", "notes.txt", "--encoder", bert, *QUICK, "--max-steps", "2", "--keep-views", "yes", "--no-report")
+    words = ("train", "notes.txt", "--encoder", bert, *QUICK, "--max-steps", "2", "--keep-views", "yes")
     assert command(*words, "--output", "first").code == 0
     (store,) = Path("cache/views").glob("*.npy")
     content = store.read_bytes()

@@ -22,7 +22,8 @@ from toys import Outcome, toy_sentences
 
 Command = Callable[..., Outcome]
 
-QUICK = ("--head-size", "16", "--batch-size", "8", "--max-steps", "2", "--learning-rate", "1e-3")
+WITH_REPORT = ("--head-size", "16", "--batch-size", "8", "--max-steps", "2", "--learning-rate", "1e-3")
+QUICK = (*WITH_REPORT, "--no-report")
 EMBEDDING = "embeddings.word_embeddings.weight"
 
 
@@ -50,7 +51,7 @@ def weights(folder: str | Path) -> dict[str, torch.Tensor]:
 
 
 def test_end_to_end(train: Callable[..., tuple[Outcome, Any]], text_file: Path, bert: Path) -> None:
-    outcome, record = train(text_file, "--output", "tuned", "--seed", "5")
+    outcome, record = train(text_file, "--output", "tuned", "--seed", "5", quick=WITH_REPORT)
     folder = Path("tuned")
     stock = SentenceTransformer(str(folder))
     vectors = stock.encode(toy_sentences(3))
@@ -86,7 +87,7 @@ def test_nothing_but_plain_lines_when_nobody_watches(
 ) -> None:
     """With dev checks and checkpoints, so that everything that could draw a bar has been at work."""
     words = (text_file, "--dev", dev_file, "--dev-every", "1", "--checkpoint-minutes", "0", "--output")
-    outcome, _ = train(*words, 90 * "x")
+    outcome, _ = train(*words, 90 * "x", quick=WITH_REPORT)
     for sign in ("\r", "\x1b", "%|", "it/s", "shards", "Warning", "━"):
         assert sign not in outcome.out + outcome.err
     assert outcome.err.splitlines()[0] == "120 lines read from notes.txt: 120 kept"

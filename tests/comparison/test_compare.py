@@ -52,6 +52,7 @@ def compared(bert: Path, text_file: Path, dev_file: Path, tmp_path: Path) -> Com
             "settings": QUICK,
             "protocol": Protocol(bootstrap=0),
             "output": tmp_path / "out",
+            "report": False,
             "jobs": 1,
         }
         return selfguide.compare(bert, text_file, methods, **given | more)
@@ -236,7 +237,7 @@ def test_a_chain_fits_the_second_method_on_the_result_of_the_first(
 
 def test_the_page_is_written_unless_it_is_not_wanted(compared: Compare, tmp_path: Path) -> None:
     page = tmp_path / "out" / "report.html"
-    compared("mean,cls")
+    compared("mean,cls", report=True)
     assert "2 methods on bert" in page.read_text(encoding="utf-8")
     page.unlink()
     compared("mean,cls", report=False)

@@ -21,10 +21,9 @@ from selfguide.models.encoders import load_encoder
 from selfguide.progress import Reporter
 from selfguide.training.settings import TrainingSettings
 from selfguide.training.trainer import FitContext
-from toys import toy_sentences
+from toys import QUICK, toy_sentences
 
 LOSSES: dict[str, Any] = {"ct": ContrastiveTensionLoss, "ct-in-batch": ContrastiveTensionInBatchLoss}
-QUICK: dict[str, Any] = {"batch_size": 8, "learning_rate": 1e-3, "max_steps": 3, "device": "cpu", "quiet": True}
 
 
 def _model(path: Path) -> SentenceTransformer:
@@ -50,16 +49,15 @@ def test_the_rate_of_rmsprop_falls_in_five_steps(bert: Path, tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("method", list(LOSSES))
-def test_a_run_hands_out_one_plain_encoder_and_repeats(bert: Path, tmp_path: Path, method: str) -> None:
+def test_a_run_hands_out_one_plain_encoder_and_follows_its_seed(bert: Path, tmp_path: Path, method: str) -> None:
     before = load_file(bert / "model.safetensors")
-    for name, seed in (("a", 5), ("b", 5), ("c", 6)):
+    for name, seed in (("a", 5), ("b", 6)):
         tuned = selfguide.train(bert, toy_sentences(40), method, output=tmp_path / name, seed=seed, **QUICK)
-    a, b, c = (load_file(tmp_path / name / "model.safetensors") for name in "abc")
+    a, b = (load_file(tmp_path / name / "model.safetensors") for name in "ab")
     assert {name: tensor.shape for name, tensor in a.items()} == {name: t.shape for name, t in before.items()}
     assert any(not torch.equal(a[name], before[name]) for name in a)
-    assert all(torch.equal(a[name], b[name]) for name in a)
-    assert any(not torch.equal(a[name], c[name]) for name in a)
-    stock = SentenceTransformer(str(tmp_path / "c"))
+    assert any(not torch.equal(a[name], b[name]) for name in a)
+    stock = SentenceTransformer(str(tmp_path / "b"))
     np.testing.assert_allclose(stock.encode(["my sister"]), tuned.encode(["my sister"]), atol=1e-6)
     config = json.loads((tmp_path / "a" / "config.json").read_text())
     assert config["hidden_dropout_prob"] == 0.1  # the encoder's own, whatever it was trained with

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -14,9 +13,7 @@ from sentence_transformers import SentenceTransformer
 import selfguide
 from selfguide.errors import UsageError
 from selfguide.methods import registry
-from toys import toy_sentences
-
-QUICK: dict[str, Any] = {"batch_size": 8, "learning_rate": 1e-3, "max_steps": 3, "device": "cpu", "quiet": True}
+from toys import QUICK, toy_sentences
 
 
 def test_a_run_keeps_the_convolutions_and_repeats(bert: Path, tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import textwrap
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -26,7 +27,7 @@ from selfguide.models.encoders import with_pooling
 from selfguide.options import Above, CheckedOptions
 from selfguide.training.settings import TrainingSettings
 from selfguide.training.trainer import FitContext, TrainingOutcome
-from toys import toy_sentences
+from toys import Outcome, toy_sentences
 
 QUICK: dict[str, Any] = {"quiet": True, "device": "cpu", "max_steps": 2, "batch_size": 4, "report": False}
 
@@ -248,7 +249,13 @@ def _selfguide(site: Path, *words: str | Path) -> subprocess.CompletedProcess[st
 
 
 def test_a_plug_in_is_listed_trains_compares_and_resumes(
-    site: Path, bert: Path, text_file: Path, dev_file: Path, tmp_path: Path
+    site: Path,
+    bert: Path,
+    text_file: Path,
+    dev_file: Path,
+    tmp_path: Path,
+    command: Callable[..., Outcome],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     listed = _selfguide(site, "methods")
     assert listed.returncode == 0
@@ -258,23 +265,29 @@ def test_a_plug_in_is_listed_trains_compares_and_resumes(
         "selfguide: The method 'broken' of the package broken_plugin cannot be imported (broken_plugin:Broken): "
         "No module named 'no_such_library'. Update or uninstall broken_plugin."
     ]
-    common = ("--encoder", bert, "--device", "cpu", "--max-steps", "2", "--batch-size", "4")
-    trained = _selfguide(
-        site, "train", text_file, "-m", "outside", "--scale", "30", "--output", tmp_path / "out", *common
-    )
-    assert trained.returncode == 0, trained.stderr
+    # From here in this process, and for the processes of the comparison.
+    monkeypatch.setenv("PYTHONPATH", str(site), prepend=os.pathsep)
+    with monkeypatch.context() as patch:
+        patch.syspath_prepend(site)
+        _trains_and_compares(command, bert, text_file, dev_file, tmp_path)
+    # Without the plug-in the folder is still shown, and what cannot be done is said in a sentence.
+    assert command("report", tmp_path / "out").code == 0
+    assert "There is no method 'outside'" in command("train", text_file, "-m", "outside").err
+
+
+def _trains_and_compares(
+    command: Callable[..., Outcome], bert: Path, text_file: Path, dev_file: Path, tmp_path: Path
+) -> None:
+    common = ("--encoder", bert, "--device", "cpu", "--max-steps", "2", "--batch-size", "4", "--no-report")
+    trained = command("train", text_file, "-m", "outside", "--scale", "30", "--output", tmp_path / "out", *common)
+    assert trained.code == 0, trained.err
     config = json.loads((tmp_path / "out" / "run.json").read_text(encoding="utf-8"))["config"]
     assert (config["method"], config["options"]) == ("outside", {"scale": 30.0})
     words = ["compare", text_file, "--encoder", bert, "--methods", "mean,outside:scale=30", "--pairs", dev_file]
     words += ["--seeds", "1", "--set", "max_steps=1", "--output", tmp_path / "cells", "--jobs", "2"]
-    first = _selfguide(site, *words)
-    assert first.returncode == 0, first.stderr
-    again = _selfguide(site, *words)
-    assert "finished already" in again.stderr
-    refused = _selfguide(site, "train", text_file, "-m", "broken", "--output", tmp_path / "no")
-    assert refused.returncode == 2
-    assert refused.stderr.count("\n") == 1
-    # Without the plug-in the folder is still shown, and what cannot be done is said in a sentence.
-    plain = tmp_path / "nothing"
-    assert _selfguide(plain, "report", tmp_path / "out").returncode == 0
-    assert "There is no method 'outside'" in _selfguide(plain, "train", text_file, "-m", "outside").stderr
+    first = command(*words)
+    assert first.code == 0, first.err
+    assert "finished already" in command(*words).err
+    refused = command("train", text_file, "-m", "broken", "--output", tmp_path / "no")
+    assert refused.code == 2
+    assert refused.err.count("\n") == 1

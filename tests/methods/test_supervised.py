@@ -26,10 +26,9 @@ from selfguide.models.word_vectors import WordVectors
 from selfguide.progress import Reporter
 from selfguide.runs.run import run
 from selfguide.training.configuration import RunConfig
-from toys import toy_sentences
+from toys import QUICK, toy_sentences
 
 METHODS = ("sbert-nli", "consert-joint", "consert-sup-unsup", "consert-joint-unsup", "infersent")
-QUICK: dict[str, Any] = {"batch_size": 8, "learning_rate": 1e-3, "max_steps": 3, "device": "cpu", "quiet": True}
 
 
 @pytest.fixture
@@ -72,20 +71,19 @@ def _weights(folder: Path) -> dict[str, Tensor]:
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_a_run_writes_a_stock_folder_without_the_classifier_and_repeats(
+def test_a_run_writes_a_stock_folder_without_the_classifier_and_follows_its_seed(
     bert: Path, nli: Path, vectors: Path, tmp_path: Path, method: str
 ) -> None:
     options = _options(method, nli, vectors)
-    for name, seed in (("a", 5), ("b", 5), ("c", 6)):
+    for name, seed in (("a", 5), ("b", 6)):
         tuned = selfguide.train(bert, toy_sentences(40), method, output=tmp_path / name, seed=seed, **QUICK, **options)
-    stock = SentenceTransformer(str(tmp_path / "c"))
+    stock = SentenceTransformer(str(tmp_path / "b"))
     odd = ["my sister", "", "qqq zzz"]  # no words at all, and none that has a vector
     np.testing.assert_allclose(stock.encode(odd), tuned.encode(odd), atol=1e-6)
     assert np.isfinite(stock.encode(odd)).all()
-    a, b, c = (_weights(tmp_path / name) for name in "abc")
+    a, b = (_weights(tmp_path / name) for name in "ab")
     assert not any("classifier" in name for name in a)
-    assert all(torch.equal(one, other) for one, other in zip(a.values(), b.values(), strict=True))
-    assert any(not torch.equal(one, other) for one, other in zip(a.values(), c.values(), strict=True))
+    assert any(not torch.equal(one, other) for one, other in zip(a.values(), b.values(), strict=True))
     assert not list((tmp_path / "a").rglob("*.bin"))
     record = json.loads((tmp_path / "a" / "run.json").read_text())
     assert record["stock"] is True
@@ -162,12 +160,12 @@ def test_a_resumed_run_ends_where_the_uninterrupted_one_does(
     text.write_text("\n".join(toy_sentences(40)), encoding="utf-8")
     settings = {"batch_size": 8, "learning_rate": 1e-3, "epochs": 1.0, "device": "cpu", "checkpoint_minutes": 0.0}
     config = RunConfig((str(text),), str(bert), method, _options(method, nli, vectors), settings)
-    _, whole = run(config, tmp_path / "whole", Reporter(quiet=True))
+    _, whole = run(config, tmp_path / "whole", Reporter(quiet=True), report=False)
     out = tmp_path / "broken"
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(kind, "forward", _fails_at(call, kind.forward))
         with pytest.raises(InterruptedRun):
-            run(config, out, Reporter(quiet=True))
+            run(config, out, Reporter(quiet=True), report=False)
     with pytest.MonkeyPatch.context() as patch:
         if kind is ConSERTLoss:  # the first stage must not run again
             patch.setattr(NLISoftmaxLoss, "classify", _fails_at(1, NLISoftmaxLoss.classify))

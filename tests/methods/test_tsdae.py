@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -17,31 +16,28 @@ from selfguide.errors import UsageError
 from selfguide.losses import DenoisingLoss
 from selfguide.methods import registry
 from selfguide.models.encoders import backbone, load_encoder
-from toys import toy_sentences
-
-QUICK: dict[str, Any] = {"batch_size": 8, "learning_rate": 1e-3, "max_steps": 3, "device": "cpu", "quiet": True}
+from toys import QUICK, toy_sentences
 
 
 def _model(path: Path) -> SentenceTransformer:
     return load_encoder(path, pooling="cls", max_length=32)
 
 
-def test_a_run_starts_from_an_encoder_in_memory_and_repeats(bert: Path, tmp_path: Path) -> None:
+def test_a_run_starts_from_an_encoder_in_memory(bert: Path, tmp_path: Path) -> None:
     """An encoder whose weights are in no folder: the decoder must not be loaded from where the encoder once came from."""
     given = _model(bert)
     with torch.no_grad():
         backbone(given).embeddings.word_embeddings.weight.mul_(1.5)
     kept = backbone(given).embeddings.word_embeddings.weight.detach().clone()
-    for name, seed in (("a", 5), ("b", 5), ("c", 6)):
+    for name, seed in (("a", 5), ("b", 6)):
         tuned = selfguide.train(given, toy_sentences(40), "tsdae", output=tmp_path / name, seed=seed, **QUICK)
     assert torch.equal(kept, backbone(given).embeddings.word_embeddings.weight)
-    a, b, c = (load_file(tmp_path / name / "model.safetensors") for name in "abc")
+    a, b = (load_file(tmp_path / name / "model.safetensors") for name in "ab")
     assert not any("crossattention" in name or "cls" in name for name in a)
     assert float((a["embeddings.word_embeddings.weight"] - kept).abs().max()) < 0.02
     assert not torch.equal(a["embeddings.word_embeddings.weight"], kept)
-    assert all(torch.equal(a[name], b[name]) for name in a)
-    assert any(not torch.equal(a[name], c[name]) for name in a)
-    stock = SentenceTransformer(str(tmp_path / "c"))
+    assert any(not torch.equal(a[name], b[name]) for name in a)
+    stock = SentenceTransformer(str(tmp_path / "b"))
     np.testing.assert_allclose(stock.encode(["my sister"]), tuned.encode(["my sister"]), atol=1e-6)
 
 

@@ -26,6 +26,7 @@ QUICK = ("max_steps=2", "batch_size=4", "methods=sg-opt")
 
 def _study(encoder: Path, *settings: str, **more: Any) -> StudyResult:
     given: dict[str, Any] = {"encoder": encoder, "limit": 12, "dev": "", "settings": (*QUICK, *settings), "jobs": 1}
+    given["report"] = False
     return selfguide.study("domains", **given | more)
 
 

@@ -36,7 +36,15 @@ def here(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 def study(bert: Path, text: Path, pairs: Path, output: Path, *settings: str, failed: int = 0) -> dict[str, Any]:
-    given: dict[str, Any] = {"encoder": bert, "text": text, "limit": 30, "pairs": pairs, "dev": "", "jobs": 1}
+    given: dict[str, Any] = {
+        "encoder": bert,
+        "text": text,
+        "limit": 30,
+        "pairs": pairs,
+        "dev": "",
+        "jobs": 1,
+        "report": False,
+    }
     found = selfguide.study("efficiency", **given, settings=settings or SETTINGS, output=output)
     assert len(found.failed) == failed
     return found.results

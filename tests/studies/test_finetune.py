@@ -41,6 +41,7 @@ def _study(encoder: Path, text: Path, pairs: Path, *settings: str, **more: Any) 
         "pairs": pairs,
         "settings": (*QUICK, f"pairs_from={pairs}", *settings),
         "jobs": 1,
+        "report": False,
     }
     return selfguide.study("finetune", **given | more)
 

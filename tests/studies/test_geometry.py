@@ -89,6 +89,7 @@ def study(bert: Path, text: Path, pairs: Path, output: Path, failed: int = 0) ->
         settings=("max_steps=2", "batch_size=4", "head_size=8", "methods=sg-opt"),
         output=output,
         jobs=1,
+        report=False,
     )
     assert len(found.failed) == failed
     return found.results

@@ -24,7 +24,7 @@ def assert_resumes_exactly(method: str, loss: type[nn.Module], encoder: Path, fo
     text = folder / "text.txt"
     text.write_text("\n".join(toy_sentences(40)), encoding="utf-8")
     config = RunConfig((str(text),), str(encoder), method=method, training=dict(SETTINGS))
-    run(config, folder / "whole", Reporter(quiet=True))
+    run(config, folder / "whole", Reporter(quiet=True), report=False)
     calls, forward = [0], loss.forward
 
     def failing(self: Any, *args: Any, **kwargs: Any) -> Tensor:
@@ -36,8 +36,8 @@ def assert_resumes_exactly(method: str, loss: type[nn.Module], encoder: Path, fo
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(loss, "forward", failing)
         with pytest.raises(InterruptedRun):
-            run(config, folder / "broken", Reporter(quiet=True))
+            run(config, folder / "broken", Reporter(quiet=True), report=False)
     assert list((folder / "broken.partial").glob("checkpoint-*/complete.json"))
-    run(config, folder / "broken", Reporter(quiet=True), resume=True)
+    run(config, folder / "broken", Reporter(quiet=True), report=False, resume=True)
     one, other = (load_file(folder / name / "model.safetensors") for name in ("whole", "broken"))
     assert all(torch.equal(one[name], other[name]) for name in one)

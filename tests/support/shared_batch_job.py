@@ -1,12 +1,13 @@
-"""Run by torchrun: every loss on a batch that the processes share, beside the same loss on the whole batch in one process.
+"""Every loss on a batch that processes share, beside the same loss on the whole batch in one process.
 
-Usage: shared_batch_job.py FOLDER_OF_AN_ENCODER FILE_OF_TRANSLATIONS_OR_NOTHING
+Usage: shared_batch_job.py FOLDER_OF_AN_ENCODER NUMBER_OF_PROCESSES
 Prints nothing and exits 0 where loss and gradients are equal to 1e-6 (double precision) for every loss.
 """
 
 from __future__ import annotations
 
 import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -174,9 +175,9 @@ def check_accumulation(folder: str, mine: list[str], everything: list[str]) -> N
         same(got[key], gradient, f"accumulation, {key}")
 
 
-def main(folder: str) -> None:
+def main(rank: int, folder: str, processes: int, store: str) -> None:
     torch.set_num_threads(1)
-    dist.init_process_group("gloo")
+    dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=processes)
     sizes = SIZES[dist.get_world_size()]
     everything = [*toy_sentences(sum(sizes) - 1), "a b c d e f g h i j"]
     start = sum(sizes[: dist.get_rank()])
@@ -196,4 +197,7 @@ def main(folder: str) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    # Forked, not started anew as torchrun does: the libraries are imported once.
+    with tempfile.TemporaryDirectory() as store:
+        words = (sys.argv[1], int(sys.argv[2]), f"{store}/store")
+        torch.multiprocessing.start_processes(main, words, nprocs=words[1], start_method="fork")

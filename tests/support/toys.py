@@ -40,6 +40,11 @@ OBJECTS = (
     "green apples",
 )
 
+QUICK: dict[str, Any] = {
+    "batch_size": 8, "learning_rate": 1e-3, "max_steps": 3, "device": "cpu", "quiet": True, "report": False,
+}  # fmt: skip
+"""Settings of a run of three steps."""
+
 
 def toy_sentences(count: int) -> list[str]:
     """Distinct short sentences, the same ones every time."""

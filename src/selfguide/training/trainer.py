@@ -289,6 +289,12 @@ class _Trainer(SentenceTransformerTrainer):
         self.state.last_loss = self.last_loss  # read by the monitors; a tensor, so that a GPU is not waited for
         return result
 
+    def _save(self, output_dir: str | None = None, state_dict: Any = None) -> None:
+        # The stock one also makes a model card, which nobody reads in a checkpoint and which takes longer than the rest.
+        folder = Path(output_dir or self.args.output_dir)
+        self.model.save_pretrained(str(folder), create_model_card=False)
+        torch.save(self.args, folder / "training_args.bin")
+
     def _save_checkpoint(self, model: nn.Module, trial: Any) -> None:
         folder = Path(self.args.output_dir) / f"checkpoint-{self.state.global_step}"
         try:
