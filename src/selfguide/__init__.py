@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from selfguide.runs.calibrate import calibrate
     from selfguide.runs.run import adapt, train
     from selfguide.runs.similarity import similarity_percentile
+    from selfguide.search.build import add_to_index, build_index, remove_from_index
+    from selfguide.search.index import open_index
     from selfguide.serving.server import serve
     from selfguide.studies.run import study
 
@@ -33,6 +35,8 @@ __all__ = [
     "SelfGuidedLoss",
     "SelfguideError",
     "adapt",
+    "add_to_index",
+    "build_index",
     "calibrate",
     "compare",
     "encode",
@@ -40,6 +44,8 @@ __all__ = [
     "export",
     "load",
     "load_encoder",
+    "open_index",
+    "remove_from_index",
     "sentence_map",
     "serve",
     "similarity_percentile",
@@ -51,6 +57,8 @@ _WHERE = {
     "SelfGuidedLoss": "selfguide.losses",
     "SelfguideError": "selfguide.errors",
     "adapt": "selfguide.runs.run",
+    "add_to_index": "selfguide.search.build",
+    "build_index": "selfguide.search.build",
     "calibrate": "selfguide.runs.calibrate",
     "compare": "selfguide.comparison.compare",
     "encode": "selfguide.engine.encode",
@@ -58,6 +66,8 @@ _WHERE = {
     "export": "selfguide.exporting.export",
     "load": "selfguide.models.encoders",
     "load_encoder": "selfguide.models.encoders",
+    "open_index": "selfguide.search.index",
+    "remove_from_index": "selfguide.search.build",
     "similarity_percentile": "selfguide.runs.similarity",
     "sentence_map": "selfguide.mapping.text_map",
     "serve": "selfguide.serving.server",

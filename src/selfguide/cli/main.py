@@ -22,10 +22,12 @@ from selfguide.cli.demo import demo
 from selfguide.cli.encode import encode
 from selfguide.cli.evaluate import evaluate
 from selfguide.cli.export import export
+from selfguide.cli.index import index
 from selfguide.cli.map import map_command
 from selfguide.cli.methods import methods
 from selfguide.cli.probe import probe
 from selfguide.cli.report import report
+from selfguide.cli.search import search
 from selfguide.cli.serve import serve
 from selfguide.cli.similarity import similarity
 from selfguide.cli.study import study
@@ -66,6 +68,8 @@ app.command()(calibrate)
 app.command()(encode)
 app.command()(export)
 app.command()(similarity)
+app.command()(index)
+app.command()(search)
 app.command()(serve)
 app.command("eval")(evaluate)
 app.command()(compare)

@@ -42,6 +42,28 @@ class MarkedText(str):
         return marked
 
 
+class Record(MarkedText):
+    """A row that brings the other cells of its record along."""
+
+    __slots__ = ("columns",)
+
+    columns: dict[str, object]  # by name; the cells of a csv or tsv file are :class:`Cell`
+
+    @classmethod
+    def of(cls, row: str, columns: dict[str, object]) -> Record:
+        """Return a row with its record's other cells, and with the marks that it has."""
+        marks = {name: getattr(row, name, False) for name in ("replaced", "truncated", "bad")}
+        record = cls(row, **marks)
+        record.columns = columns
+        return record
+
+
+class Cell(str):
+    """A cell of a table whose type its text alone can say."""
+
+    __slots__ = ()
+
+
 # A row as a reader yields it; None is a null value.
 Row = str | None
 

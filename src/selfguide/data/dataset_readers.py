@@ -6,11 +6,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from selfguide.data.cleaning import MarkedText, Row
+from selfguide.data.cleaning import MarkedText, Record, Row
 from selfguide.data.columns import find_named_column
 from selfguide.data.messages import REPLACE_BAD_UTF8, first_line, shortened
 from selfguide.data.options import TextOptions
-from selfguide.data.readers import BATCH_ROWS, Batches, Reader, without_surrogates
+from selfguide.data.readers import BATCH_ROWS, Batches, Reader, flat, without_surrogates
 from selfguide.errors import SelfguideError
 
 _HUB_TIMEOUT_S = 10.0
@@ -42,8 +42,10 @@ class ParquetReader(Reader):
                     self.took = f"{self.name}: column {shortened(column)} of {len(file.schema_arrow.names)}."
                 self._require_text(file.schema_arrow.field(column).type, column)
                 row = 1
-                for batch in file.iter_batches(batch_size=BATCH_ROWS, columns=[column]):
-                    yield from self._rows(batch.column(0), row)
+                wanted = None if self.with_columns else [column]
+                for batch in file.iter_batches(batch_size=BATCH_ROWS, columns=wanted):
+                    rows = self._rows(batch.column(batch.schema.names.index(column)), row)
+                    yield from self._with_others(rows, batch, column) if self.with_columns else rows
                     row += batch.num_rows
         except (pa.ArrowException, OSError) as error:
             raise SelfguideError(
@@ -67,6 +69,16 @@ class ParquetReader(Reader):
         else:
             yield rows
 
+    def _with_others(self, rows: Batches, batch: Any, column: str) -> Batches:
+        others = {name: _cells(batch.column(name)) for name in batch.schema.names if name != column}
+        done = 0
+        for part in rows:
+            yield [
+                None if row is None else Record.of(row, dict(flat({name: others[name][place] for name in others})))
+                for place, row in enumerate(part, done)
+            ]
+            done += len(part)
+
     def _decoded_one_by_one(self, column: Any, first_row: int) -> Batches:
         """Find the invalid row: Parquet text must be UTF-8, but some writers do not check."""
         import pyarrow as pa
@@ -84,6 +96,19 @@ class ParquetReader(Reader):
                     ) from error
                 rows.append(MarkedText(value.decode(errors="replace"), replaced=True))
         yield rows
+
+
+def _cells(column: Any) -> list[Any]:
+    """Return the values of a column that is not the sentences'; invalid UTF-8 in it is no reason to stop."""
+    import pyarrow as pa
+
+    try:
+        values: list[Any] = column.to_pylist()
+    except UnicodeDecodeError:
+        plain = column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
+        raw = plain.cast(pa.large_binary()).to_pylist()
+        values = [None if value is None else value.decode(errors="replace") for value in raw]
+    return values
 
 
 class HubReader(Reader):
@@ -119,9 +144,12 @@ class HubReader(Reader):
                 if column is None:
                     column = find_named_column(self.name, list(batch), self._options.column)
                     self.took = f"{self.name}: column {shortened(column)} of {len(batch)}."
-                for value in batch[column]:
+                for place, value in enumerate(batch[column]):
                     number += 1
-                    yield self._checked(value, column, number)
+                    row = self._checked(value, column, number)
+                    if self.with_columns and row is not None:
+                        row = Record.of(row, dict(flat({key: batch[key][place] for key in batch if key != column})))
+                    yield row
         except SelfguideError:
             raise
         except Exception as error:  # the network, the hub and a dataset's files can fail in any way

@@ -8,7 +8,7 @@ from contextlib import closing
 from typing import Any, ClassVar, Literal
 
 from selfguide.data.bad_rows import BadRows
-from selfguide.data.cleaning import Row, has_surrogates, replace_surrogates
+from selfguide.data.cleaning import Record, Row, has_surrogates, replace_surrogates
 from selfguide.data.columns import USUAL_NAMES, has_sentences, usual_name
 from selfguide.data.lines import BLOCK, ByteSource, TextLines, text_chunks
 from selfguide.data.messages import REPLACE_BAD_UTF8, listed, shortened
@@ -36,6 +36,8 @@ class Reader:
     """The option that says where in a row the sentence is."""
     took: str | None = None
     """Which column or field is read and why, for the user to check; known after the first row."""
+    with_columns = False
+    """Whether rows bring the other cells of their record along, as :class:`~selfguide.data.cleaning.Record`."""
 
     def __init__(self, name: str, *, one_shot: bool = False) -> None:
         self.name = name
@@ -111,6 +113,8 @@ class JsonReader(FileReader):
                     record = _parsed_record(line, lines)
                     value, present = _looked_up(record, field)
                     row = self._checked(value, field, lines)
+                    if self.with_columns and row is not None:
+                        row = Record.of(row, {name: cell for name, cell in flat(record) if name != field})
                 except SelfguideError as error:
                     row = bad.refused(error)
                 else:
@@ -191,6 +195,27 @@ def _looked_up(record: dict[str, Any], path: str) -> tuple[object, bool]:
             return None, False
         value = value[name]
     return value, True
+
+
+_DEEPEST = 8
+
+
+def flat(record: dict[str, Any], prefix: str = "", depth: int = 0) -> Iterator[tuple[str, object]]:
+    """Yield the fields of a record, those of nested objects under dotted names.
+
+    Args:
+        record: The record.
+        prefix: What stands before their names.
+        depth: How deep it is nested; what is nested too deeply stays an object.
+
+    Yields:
+        Name and value.
+    """
+    for name, value in record.items():
+        if isinstance(value, dict) and value and depth < _DEEPEST:
+            yield from flat(value, f"{prefix}{name}.", depth + 1)
+        else:
+            yield prefix + name, value
 
 
 class StringsReader(Reader):

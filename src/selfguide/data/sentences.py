@@ -10,7 +10,7 @@ from itertools import chain
 from pathlib import Path
 from typing import BinaryIO, cast
 
-from selfguide.data.cleaning import RowFilter, count_flags
+from selfguide.data.cleaning import Record, Row, RowFilter, count_flags
 from selfguide.data.messages import shortened
 from selfguide.data.options import TextOptions, TextSummary
 from selfguide.data.readers import Batches, Reader, StringsReader
@@ -101,11 +101,26 @@ class Sentences:
 
     def __iter__(self) -> Iterator[str]:
         """Start a new pass; raise a ``SelfguideError`` if a source can be read only once and has been."""
+        return self._new_pass(False).run()
+
+    def records(self) -> Iterator[tuple[str, dict[str, object]]]:
+        """Start a new pass that brings along the other columns or fields of each sentence's row.
+
+        Yields:
+            The sentence, and the other cells of its row by name; those of nested objects have dotted names, and sources of
+            sentences alone have none. The cells of csv and tsv files are text.
+        """
+        for sentence, row in self._new_pass(True).rows():
+            yield sentence, row.columns if isinstance(row, Record) else {}
+
+    def _new_pass(self, with_columns: bool) -> _Pass:
         if self._read_before:
             self._require_rereadable()
         self._read_before = True
+        for reader in self._readers:
+            reader.with_columns = with_columns
         self._pass = _Pass(self._readers, self._options)
-        return self._pass.run()
+        return self._pass
 
     def _require_rereadable(self) -> None:
         for reader in self._readers:
@@ -129,6 +144,10 @@ class _Pass:
         self.first: list[str] = []
 
     def run(self) -> Iterator[str]:
+        return (sentence for sentence, _ in self.rows())
+
+    def rows(self) -> Iterator[tuple[str, Row]]:
+        """Yield the sentences, each with the row that it comes from."""
         row_filter = RowFilter(self._options)
         left = self._options.limit
         with closing(self._batches()) as batches:
@@ -143,7 +162,7 @@ class _Pass:
                     self._done = row + 1
                     if len(self.first) < _SHOWN_SENTENCES:
                         self.first.append(sentence)
-                    yield sentence
+                    yield sentence, batch[row]
                 if left == 0:
                     break
                 self._counts.update(self._flags)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from selfguide.data.cleaning import MarkedText, Row
+from selfguide.data.cleaning import MarkedText, Record, Row
 from selfguide.errors import SelfguideError
 
 
@@ -37,5 +37,6 @@ def split_rows(rows: list[Row], language: str) -> list[Row]:
             continue
         sentences = [sentence for sentence in segment(language, str(row)) if sentence.strip()]
         replaced = isinstance(row, MarkedText) and row.replaced
-        found.extend(MarkedText(one, replaced=True) if replaced and "\ufffd" in one else one for one in sentences)
+        pieces = (MarkedText(one, replaced=True) if replaced and "\ufffd" in one else one for one in sentences)
+        found.extend([Record.of(one, row.columns) for one in pieces] if isinstance(row, Record) else pieces)
     return found

@@ -6,7 +6,7 @@ import csv
 from collections.abc import Iterator
 
 from selfguide.data.bad_rows import BadRows
-from selfguide.data.cleaning import Row
+from selfguide.data.cleaning import Cell, Record, Row
 from selfguide.data.columns import FoundColumn, find_table_column
 from selfguide.data.dialect import Dialect, detect_dialect, sample_rows
 from selfguide.data.lines import ByteSource, TextLines
@@ -43,8 +43,9 @@ class TableReader(FileReader):
         first = next((row for row in rows if row), None)
         if first is None:
             return
+        titles = _titles(first, column)
         if not column.header:
-            yield lines.marked(first[column.place]) or None
+            yield self._row(first, titles, column.place, lines)
         for row in rows:
             if row is None:
                 yield bad.row
@@ -52,7 +53,14 @@ class TableReader(FileReader):
                 yield bad.refused(lines.error(_ragged(row, first, dialect)))
             else:
                 # A row without cells is a blank line, an empty cell is a missing value.
-                yield (lines.marked(row[column.place]) or None) if row else ""
+                yield self._row(row, titles, column.place, lines) if row else ""
+
+    def _row(self, cells: list[str], titles: list[str], place: int, lines: TextLines) -> Row:
+        row = lines.marked(cells[place]) or None
+        if row is None or not self.with_columns:
+            return row
+        others = zip(titles, cells, strict=True)
+        return Record.of(row, {name: Cell(cell) for number, (name, cell) in enumerate(others) if number != place})
 
     def _dialect(self, sample: list[str]) -> Dialect:
         wanted = self._options.delimiter
@@ -83,6 +91,15 @@ class TableReader(FileReader):
             if row is None:
                 return
             yield row
+
+
+def _titles(first: list[str], column: FoundColumn) -> list[str]:
+    """Return the columns' names: those of the header, ``column 2`` where it has none, and no name twice."""
+    titles: list[str] = []
+    for place, cell in enumerate(first):
+        title = cell.strip() if column.header else ""
+        titles.append(title if title and title not in titles else f"column {place}")
+    return titles
 
 
 def _ragged(row: list[str], first: list[str], dialect: Dialect) -> str:
