@@ -210,7 +210,9 @@ def _tokens(condition: str) -> list[_Token]:
         if match is None or match.lastgroup is None:
             start = place + len(condition[place:]) - len(condition[place:].lstrip())
             shown = shortened(condition[start : start + 12])
-            hint = ": a quotation mark is not closed" if condition[start] in "'\"`" else ", which is no part of a filter"
+            hint = (
+                ": a quotation mark is not closed" if condition[start] in "'\"`" else ", which is no part of a filter"
+            )
             raise UsageError(f"The filter is wrong at character {start + 1}, where {shown} stands{hint}.")
         found.append(_Token(match.lastgroup, match[match.lastgroup], match.start(match.lastgroup)))
         place = match.end()

@@ -297,7 +297,9 @@ class _Found:
         keys = table.column(KEY).to_pylist()
         # Equal scores are sorted by the key, so that one query has one answer.
         order = sorted(range(len(keys)), key=lambda place: (-scores[place], keys[place]))
-        return cls(table.take(order), [scores[place] for place in order], [keys[place] for place in order], vectors[order])
+        return cls(
+            table.take(order), [scores[place] for place in order], [keys[place] for place in order], vectors[order]
+        )
 
 
 def _by_meaning(store: Store, unit: NDArray[np.float32], depth: int, sql: str | None, exact: bool) -> _Found:
@@ -316,9 +318,7 @@ def _by_words(store: Store, text: str, depth: int, sql: str | None) -> _Found:
     return _Found.of(query, store, sql, "_score", None)
 
 
-def _fused(
-    lists: list[_Found], store: Store, unit: NDArray[np.float32] | None, mode: str, limit: int
-) -> list[Hit]:
+def _fused(lists: list[_Found], store: Store, unit: NDArray[np.float32] | None, mode: str, limit: int) -> list[Hit]:
     """Return the best of one or several lists; of several by the sum of their reciprocal ranks."""
     scores: dict[int, float] = {}
     where: dict[int, tuple[_Found, int]] = {}
@@ -346,7 +346,9 @@ def _cosines(vectors: NDArray[np.float32], unit: NDArray[np.float32]) -> list[fl
 
 def _unit(vector: NDArray[np.float32], dim: int) -> NDArray[np.float32]:
     if vector.shape != (dim,):
-        raise SelfguideError(f"The query's vector has {vector.shape[-1]} dimensions, and those of the index have {dim}.")
+        raise SelfguideError(
+            f"The query's vector has {vector.shape[-1]} dimensions, and those of the index have {dim}."
+        )
     length = float(np.linalg.norm(vector.astype(np.float64)))
     unit: NDArray[np.float32] = (vector / (length if length > 0 else 1.0)).astype(np.float32)
     return unit

@@ -60,8 +60,12 @@ class Spool:
         with self._file.open("w", encoding="utf-8") as file, reporter.bar("reading", None, "rows") as advance:
             for sentence, cells in text.records():
                 met |= dict.fromkeys(cells)
-                row = {name: self._taken(name, cell) for name, cell in cells.items() if wanted is None or name in wanted}
-                file.write(json.dumps([sentence, {name: value for name, value in row.items() if value is not None}]) + "\n")
+                row = {
+                    name: self._taken(name, cell) for name, cell in cells.items() if wanted is None or name in wanted
+                }
+                file.write(
+                    json.dumps([sentence, {name: value for name, value in row.items() if value is not None}]) + "\n"
+                )
                 self.count += 1
                 if self.count % _BATCH == 0:
                     advance(_BATCH, "")
@@ -116,7 +120,9 @@ class Spool:
 def row_key(text: str, columns: dict[str, Value]) -> int:
     """Return a number that tells a row from others: a hash of its text and its values."""
     content = json.dumps([text, sorted(columns.items())]) if columns else text
-    return int.from_bytes(blake2b(content.encode("utf-8", "surrogatepass"), digest_size=8).digest(), "little", signed=True)
+    return int.from_bytes(
+        blake2b(content.encode("utf-8", "surrogatepass"), digest_size=8).digest(), "little", signed=True
+    )
 
 
 def _value(cell: Value | list[str], kind: str) -> Value:

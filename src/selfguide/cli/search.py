@@ -1,0 +1,84 @@
+"""``selfguide search``."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from selfguide.cli import options as shared
+from selfguide.errors import UsageError
+from selfguide.progress import Reporter
+
+if TYPE_CHECKING:
+    from selfguide.search.index import Answer, Hit
+
+
+def search(
+    index: Annotated[Path, typer.Argument(help="Folder that `selfguide index` made.", show_default=False)],
+    query: Annotated[
+        list[str] | None, typer.Argument(help="What to look for; several are several queries.", show_default=False)
+    ] = None,
+    limit: Annotated[int, typer.Option(help="Maximum number of hits.")] = 10,
+    where: Annotated[
+        str | None,
+        typer.Option(
+            help="A condition on the columns, such as \"year >= 2020 and source = 'forum'\".", show_default=False
+        ),
+    ] = None,
+    mode: Annotated[
+        str, typer.Option(help="hybrid: by meaning and by words; vector: by meaning; text: by words.")
+    ] = "hybrid",
+    exact: Annotated[
+        bool, typer.Option("--exact", help="Compare with every row, even where a vector index would be faster.")
+    ] = False,
+    json_lines: Annotated[bool, typer.Option("--json", help="One JSON object a hit, with all columns.")] = False,
+    encoder: Annotated[
+        str | None,
+        typer.Option(
+            "--encoder", "-e", help="The encoder of the index, if it is not where it was then.", show_default=False
+        ),
+    ] = None,
+    device: shared.Device = "auto",
+) -> None:
+    """Search an index by meaning, by words, or by both.
+
+    Each hit is printed with its cosine to the query, and its columns. Needs the extra selfguide[search].
+
+    **Examples**
+
+        selfguide search notes.index "a late train"
+
+        selfguide search notes.index "a late train" --where "year >= 2020 and not resolved" --limit 3
+
+        selfguide search notes.index "timetable" --mode text --json
+    """
+    if not query:
+        raise UsageError('Say what to look for: `selfguide search notes.index "a late train"`.')
+    from selfguide.search.index import open_index
+
+    opened = open_index(index, encoder=encoder, device=device)
+    for number, words in enumerate(query):
+        answer = opened.search(words, limit=limit, where=where, mode=mode, exact=exact)
+        if json_lines:
+            for hit in answer.hits:
+                typer.echo(json.dumps({"query": words, **vars(hit)}, ensure_ascii=False))
+            continue
+        if len(query) > 1:
+            typer.echo(("\n" if number else "") + words)
+        _show(answer)
+
+
+def _show(answer: Answer) -> None:
+    for hit in answer.hits:
+        number = f"{hit.score:6.2f}" if hit.cosine is None else f"{hit.cosine:6.3f}"
+        typer.echo(f"{number}  {_described(hit)}")
+    if not answer.hits:
+        Reporter().note("Nothing was found.")
+
+
+def _described(hit: Hit) -> str:
+    columns = "  ".join(f"{name}={value}" for name, value in hit.columns.items() if value is not None)
+    return f"{hit.text}  [{columns}]" if columns else hit.text
