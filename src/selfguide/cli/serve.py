@@ -30,6 +30,12 @@ def serve(
     map: Annotated[
         Path | None, typer.Option(help="Page that `selfguide map` wrote: adds /map.", show_default=False)
     ] = None,
+    index: Annotated[
+        Path | None,
+        typer.Option(
+            help="Index that `selfguide index` made with one of the encoders: adds /search.", show_default=False
+        ),
+    ] = None,
     normalise: Annotated[bool, typer.Option("--normalise", help="Scale each vector to length 1.")] = False,
     backend: Annotated[str, typer.Option(help="torch, bf16, onnx or int8, as for encode.")] = "torch",
     device: shared.Device = "auto",
@@ -94,7 +100,7 @@ def serve(
 
         selfguide serve notes-encoder
 
-        selfguide serve notes-encoder --map map.html
+        selfguide serve notes-encoder --index notes.index --map map.html
 
         SELFGUIDE_API_KEY=... selfguide serve notes=notes-encoder mini --host 0.0.0.0 --port 80
     """
@@ -126,6 +132,7 @@ def serve(
         read_keys(api_key_file, os.environ.get(KEY_VARIABLE)),
         tuple(allowed_host or ()),
         map,
+        index,
     )
     from selfguide.serving.server import run
 

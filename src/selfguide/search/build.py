@@ -6,6 +6,7 @@ is given again, whatever it was doing, and a row is never there twice.
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -43,7 +44,7 @@ Text = str | Path | Iterable[str] | Iterable[Path] | Sentences
 
 _CHANGE = "change.json"
 """Says what a change is that is not finished: rows that were added are kept for it, anything else is undone."""
-_CHUNK = 8192
+_CHUNK = 2048
 _TRAINED_AGAIN = 2.0  # times the rows that the vector index was trained on
 
 
@@ -107,6 +108,7 @@ def build_index(
         _drop_unwanted(store, rows, store.keys())
         _add(store, rows, store.keys(), model, reporter)
         _finish(store, record, reporter)
+        partial.chmod(_usual_mode())
         replace_folder(partial, target)
     return open_index(target, encoder=model)
 
@@ -294,9 +296,10 @@ def _begin(partial: Path, record: IndexRecord, overwrite: bool) -> None:
             different = [name for name, value in record.setting.items() if former.setting[name] != value]
             if different and not overwrite:
                 name = different[0]
+                former_value, value = former.setting[name], record.setting[name]
                 raise UsageError(
-                    f"An interrupted index is in {partial}, and {name} was {former.setting[name]} there, here {record.setting[name]}. "
-                    "Give the former command to go on with it, or --overwrite to start over."
+                    f"An interrupted index is in {partial}, and {name} was {former_value} there, here {value}. Give the former "
+                    "command to go on with it, or --overwrite to start over."
                 )
             if different:
                 shutil.rmtree(partial)
@@ -322,6 +325,13 @@ def _opened(target: Path, record: IndexRecord, change: str) -> tuple[Store, bool
         pending = False
     write_text(target / _CHANGE, f'{{"change": "{change}"}}\n')
     return store, pending
+
+
+def _usual_mode() -> int:
+    """Return the permissions that a new folder has by default."""
+    mask = os.umask(0o077)
+    os.umask(mask)
+    return 0o777 & ~mask
 
 
 def _unmark(store: Store) -> None:

@@ -108,6 +108,16 @@ class Index:
             self.store, self._has_vectors = store, store.has_vector_index
             self._stamp = stamp
 
+    def describe(self) -> dict[str, Any]:
+        """Return what the index holds.
+
+        Returns:
+            ``rows``, ``columns`` with ``name`` and ``type`` of each, and the ``digest`` of the encoder that made it.
+        """
+        record = self.record
+        columns = [{"name": column.name, "type": column.kind} for column in record.columns]
+        return {"rows": record.rows, "columns": columns, "digest": record.digest}
+
     @property
     def encoder(self) -> SentenceTransformer:
         """The encoder that the index was made with.

@@ -13,6 +13,7 @@ from __future__ import annotations
 import json
 import os
 import time
+import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
@@ -297,7 +298,8 @@ class Store:
             record = replace(record, version=int(self.table.version), rows=int(self.table.count_rows()))
             record.write(self.folder)
             self._tag(record.version)
-            with suppress(RuntimeError):  # LanceDB refuses to remove a version with a tag
+            # LanceDB refuses to remove a version with a tag, and warns of readers, who open the table again.
+            with suppress(RuntimeError), warnings.catch_warnings(action="ignore"):
                 self.table.optimize(cleanup_older_than=timedelta(0), delete_unverified=True)
         return record
 

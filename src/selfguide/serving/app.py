@@ -21,7 +21,7 @@ from selfguide.serving.bodies import inputs_of, parsed, sentences_of
 from selfguide.serving.gate import Gate
 from selfguide.serving.page import api_page, front_page
 from selfguide.serving.refusals import Refusal
-from selfguide.serving.state import State, read_body
+from selfguide.serving.state import Searcher, State, read_body
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -137,8 +137,9 @@ def _add_search(app: FastAPI, state: State) -> None:
                 raise Refusal(400, "The query is empty.", code="invalid_value", parameter="query")
             started = time.perf_counter()
             vector = None
+            await run_in_threadpool(refreshed, searcher)
             if body.mode != "text":
-                encoder = state.encoder(state.searched_with)
+                encoder = state.index_encoder()
                 vector = (await state.encode(request, seat, encoder, [body.query], True)).values[0]
             try:
                 answer = await run_in_threadpool(searcher.query, body.query, body.limit, body.filter, body.mode, vector)
@@ -151,7 +152,22 @@ def _add_search(app: FastAPI, state: State) -> None:
             seconds = round(time.perf_counter() - started, 6)
             return _json({"object": "search", "hits": hits, "mode": body.mode, "seconds": seconds})
 
+    def refreshed(searcher: Searcher) -> None:
+        try:
+            searcher.refresh()
+        except SelfguideError as error:
+            raise Refusal(503, str(error), code="index_unreadable") from None
+
     app.post("/search", **_described(bodies.SearchBody, bodies.SearchAnswer))(search)
+
+    @app.get("/index", response_model=bodies.IndexAnswer)
+    async def index() -> Response:
+        """Describe the index: its rows, and the columns that a filter can name."""
+        await run_in_threadpool(refreshed, searcher)
+        found = searcher.describe()
+        known = {name: one.known.digest for name, one in state.encoders.items() if one.known is not None}
+        model = next((name for name, digest in known.items() if digest == found["digest"]), None)
+        return _json({"object": "index", "rows": found["rows"], "columns": found["columns"], "model": model})
 
 
 def _add_about(app: FastAPI, state: State) -> None:

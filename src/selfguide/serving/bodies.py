@@ -63,7 +63,9 @@ class SearchBody(Body):
 
     query: Annotated[str, Field(min_length=1, description="What to look for.")]
     limit: Annotated[int, Field(ge=1, le=1000, description="Maximum number of hits.")] = 10
-    filter: Annotated[str | None, Field(description="A condition in SQL on the columns of the index.")] = None
+    filter: Annotated[
+        str | None, Field(description="A condition on the columns of the index, such as year >= 2020.")
+    ] = None
     mode: Annotated[
         Literal["hybrid", "vector", "text"], Field(description="By meaning and words, by meaning, or by words.")
     ] = "hybrid"
@@ -143,6 +145,22 @@ class SearchAnswer(BaseModel):
     hits: list[Hit]
     mode: str
     seconds: float
+
+
+class IndexColumn(BaseModel):
+    """A column that a filter can name."""
+
+    name: str
+    type: str
+
+
+class IndexAnswer(BaseModel):
+    """What the index holds."""
+
+    object: Literal["index"] = "index"
+    rows: int
+    columns: list[IndexColumn]
+    model: str | None
 
 
 class ErrorContent(BaseModel):

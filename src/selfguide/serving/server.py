@@ -16,6 +16,7 @@ import uvicorn
 from selfguide.engine.similarity_scale import SimilarityScale, read_scale
 from selfguide.errors import SelfguideError, UsageError
 from selfguide.progress import Reporter
+from selfguide.search.index import open_index
 from selfguide.serving.app import make_app
 from selfguide.serving.encoder_process import EncoderProcess
 from selfguide.serving.settings import LOOPBACK, ServeOptions, ServeSettings, named_encoders
@@ -26,6 +27,7 @@ def serve(
     encoders: str | Path | Mapping[str, str | Path],
     *,
     map: str | Path | None = None,
+    index: str | Path | None = None,
     keys: Sequence[str] = (),
     allowed_hosts: Sequence[str] = (),
     quiet: bool = False,
@@ -36,6 +38,7 @@ def serve(
     Args:
         encoders: A folder, a hub name or ``"mini"``; or several by the names that requests call them.
         map: A page that ``selfguide map`` wrote.
+        index: An index that ``selfguide index`` made with one of the encoders.
         keys: API keys, one of which requests must carry; none are needed if there are none.
         allowed_hosts: Further names under which a server on a loopback address may be reached.
         quiet: Leave out notes.
@@ -65,6 +68,7 @@ def serve(
         tuple(keys),
         tuple(allowed_hosts),
         None if map is None else Path(map),
+        None if index is None else Path(index),
     )
     run(settings, Reporter(quiet=quiet))
 
@@ -77,14 +81,15 @@ def run(settings: ServeSettings, reporter: Reporter) -> None:
         reporter: Says what happens.
 
     Raises:
-        SelfguideError: The address cannot be used, or an encoder cannot be loaded.
+        SelfguideError: The address cannot be used, an encoder cannot be loaded, or none of them made the index.
     """
     options = settings.options
+    searcher = None if settings.index is None else open_index(settings.index)
     listening = bound(options.host, options.port)
     try:
         port = listening.getsockname()[1]
         host = f"[{options.host}]" if ":" in options.host else options.host
-        state = State(settings, scales=_scales(settings, reporter))
+        state = State(settings, searcher, scales=_scales(settings, reporter))
         asyncio.run(_run(state, listening, f"http://{host}:{port}", reporter))
     finally:
         listening.close()
@@ -168,6 +173,13 @@ async def _loaded(state: State, server: _Server, url: str, reporter: Reporter) -
         if encoder.failure is not None:
             server.should_exit = True
             return
+    if state.searcher is not None:
+        try:
+            _check_index(state)
+        except SelfguideError:
+            server.should_exit = True
+            raise  # to who waits for this task, once the server has ended
+        reporter.note(f"Index {state.settings.index}: {state.searcher.describe()['rows']:,} rows")
     for encoder in state.encoders.values():
         reporter.note(_described(encoder))
     if state.options.host not in LOOPBACK and not state.settings.keys:
@@ -176,6 +188,20 @@ async def _loaded(state: State, server: _Server, url: str, reporter: Reporter) -
             "SELFGUIDE_API_KEY."
         )
     reporter.note(f"Serving {names} at {url} (a page to try it, /docs for programs). Ctrl-C stops.")
+
+
+def _check_index(state: State) -> None:
+    """Refuse an index that none of the encoders made."""
+    assert state.searcher is not None
+    problems = []
+    for name, encoder in state.encoders.items():
+        try:
+            state.searcher.check_digest(encoder.known.digest if encoder.known else "", name)
+        except SelfguideError as error:
+            problems.append(error)
+        else:
+            return
+    raise problems[0]
 
 
 def _described(encoder: EncoderProcess) -> str:

@@ -75,6 +75,8 @@ class ServeSettings:
     """Further names under which a server on a loopback address may be reached, such as that of a proxy."""
     map: Path | None = None
     """A page that ``selfguide map`` wrote."""
+    index: Path | None = None
+    """An index that ``selfguide index`` made with one of the encoders."""
 
     def __post_init__(self) -> None:
         """Check what no option can check alone."""

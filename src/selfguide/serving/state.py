@@ -38,7 +38,16 @@ class Vectors(NamedTuple):
 
 
 class Searcher(Protocol):
-    """An index, as the server uses it."""
+    """An index, as the server uses it; :class:`selfguide.search.index.Index` is one."""
+
+    def refresh(self) -> None:
+        """See what has changed on disk since."""
+
+    def check_digest(self, digest: str, name: str) -> None:
+        """Refuse an encoder that did not make the index."""
+
+    def describe(self) -> dict[str, Any]:
+        """Return what the index holds: rows, columns and their types, and what tells its encoder from others."""
 
     def query(self, text: str, limit: int, filter: str | None, mode: str, vector: NDArray[np.float32] | None) -> Any:
         """Return rows found by the words of a text and by its vector."""
@@ -55,8 +64,6 @@ class State:
 
     settings: ServeSettings
     searcher: Searcher | None = None
-    searched_with: str | None = None
-    """Name of the encoder that made the index."""
     scales: Mapping[str, SimilarityScale] = field(default_factory=dict)
     """What a cosine means, for the encoders whose folder says it."""
     began: int = field(default_factory=lambda: int(time.time()))
@@ -95,6 +102,27 @@ class State:
             message = f"There is no such model here; this server has {served}."
             raise Refusal(404, message, code="model_not_found", parameter="model")
         return self.encoders[name]
+
+    def index_encoder(self) -> EncoderProcess:
+        """Return the encoder that made the index, which may have been made anew since the server started.
+
+        Returns:
+            The encoder.
+
+        Raises:
+            Refusal: None of the server's encoders made it, or that is not known yet.
+        """
+        assert self.searcher is not None
+        digest = self.searcher.describe()["digest"]
+        for encoder in self.encoders.values():
+            if encoder.known is not None and encoder.known.digest == digest:
+                return encoder
+        if any(encoder.known is None for encoder in self.encoders.values()):
+            raise Refusal(503, "The encoder is being loaded.", code="not_ready", retry_after=1)
+        message = (
+            "The index was made anew with an encoder that this server does not have: search by words alone (mode text)."
+        )
+        raise Refusal(503, message, code="other_encoder")
 
     async def encode(
         self,
