@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from selfguide.runs.run import adapt, train
     from selfguide.runs.similarity import similarity_percentile
     from selfguide.search.build import add_to_index, build_index, remove_from_index
+    from selfguide.search.duplicates import near_duplicates
     from selfguide.search.index import open_index
     from selfguide.serving.server import serve
     from selfguide.studies.run import study
@@ -44,6 +45,7 @@ __all__ = [
     "export",
     "load",
     "load_encoder",
+    "near_duplicates",
     "open_index",
     "remove_from_index",
     "sentence_map",
@@ -66,6 +68,7 @@ _WHERE = {
     "export": "selfguide.exporting.export",
     "load": "selfguide.models.encoders",
     "load_encoder": "selfguide.models.encoders",
+    "near_duplicates": "selfguide.search.duplicates",
     "open_index": "selfguide.search.index",
     "remove_from_index": "selfguide.search.build",
     "similarity_percentile": "selfguide.runs.similarity",

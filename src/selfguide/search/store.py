@@ -199,11 +199,32 @@ class Store:
 
     # -- reading -----------------------------------------------------------------------------------------------------------
 
-    def batches(self, *columns: str, where: str | None = None) -> Iterator[Any]:
-        """Yield all rows in order, in Arrow batches of some thousand, with these columns alone."""
+    def batches(
+        self, *columns: str, where: str | None = None, offset: int = 0, count: int | None = None
+    ) -> Iterator[Any]:
+        """Yield rows in order, in Arrow batches of some thousand, with these columns alone.
+
+        Args:
+            *columns: Names in the table.
+            where: SQL that the rows meet.
+            offset: How many rows to leave out at the beginning.
+            count: How many rows to read at most; ``None`` for all.
+
+        Yields:
+            The batches.
+        """
         with translated(self.folder, "read"):
-            query = self.table.search().select(list(columns)).limit(max(1, self.table.count_rows()))
+            query = self.table.search().select(list(columns)).limit(count or max(1, self.table.count_rows()))
+            query = query.offset(offset) if offset else query
             yield from (query if where is None else query.where(where)).to_batches(_SCANNED)
+
+    def vectors_at(self, places: NDArray[np.int64]) -> NDArray[np.float32]:
+        """Return the vectors of rows by their numbers, which must be in order."""
+        with translated(self.folder, "read"):
+            table = self.table.take_offsets(places.tolist()).select([VECTOR]).to_arrow()
+        flat = table.column(VECTOR).combine_chunks().flatten()
+        found: NDArray[np.float32] = flat.to_numpy(zero_copy_only=False).reshape(-1, self.dim)
+        return found
 
     def keys(self) -> NDArray[np.int64]:
         """Return the keys of all rows, in order."""
