@@ -34,6 +34,26 @@ def search(
     exact: Annotated[
         bool, typer.Option("--exact", help="Compare with every row, even where a vector index would be faster.")
     ] = False,
+    near_duplicates: Annotated[
+        float | None,
+        typer.Option(
+            metavar="PERCENTILE",
+            help="Instead of a query: all pairs of rows whose cosine is above this percentile of random pairs, such as 99.99.",
+            show_default=False,
+        ),
+    ] = None,
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", help="With --near-duplicates: all pairs as .csv or .jsonl.", show_default=False),
+    ] = None,
+    cleaned: Annotated[
+        Path | None,
+        typer.Option(
+            help="With --near-duplicates: the sentences, one a line, with one of each group of near-duplicates.",
+            show_default=False,
+        ),
+    ] = None,
+    seed: Annotated[int, typer.Option(help="With --near-duplicates: of the rows that say what a percentile is.")] = 1,
     json_lines: Annotated[bool, typer.Option("--json", help="One JSON object a hit, with all columns.")] = False,
     encoder: Annotated[
         str | None,
@@ -42,6 +62,7 @@ def search(
         ),
     ] = None,
     device: shared.Device = "auto",
+    quiet: shared.Quiet = False,
 ) -> None:
     """Search an index by meaning, by words, or by both.
 
@@ -54,7 +75,16 @@ def search(
         selfguide search notes.index "a late train" --where "year >= 2020 and not resolved" --limit 3
 
         selfguide search notes.index "timetable" --mode text --json
+
+        selfguide search notes.index --near-duplicates 99.99 --cleaned cleaned.txt
     """
+    if near_duplicates is not None:
+        if query or where is not None:
+            raise UsageError("--near-duplicates compares all rows with one another: leave the query and --where out.")
+        _compare(index, near_duplicates, output, cleaned, limit, seed, Reporter(quiet=quiet))
+        return
+    if output is not None or cleaned is not None:
+        raise UsageError("--output and --cleaned are for --near-duplicates; hits go to standard output.")
     if not query:
         raise UsageError('Say what to look for: `selfguide search notes.index "a late train"`.')
     from selfguide.search.index import open_index
@@ -69,6 +99,35 @@ def search(
         if len(query) > 1:
             typer.echo(("\n" if number else "") + words)
         _show(answer)
+
+
+def _compare(
+    index: Path,
+    percentile: float,
+    output: Path | None,
+    cleaned: Path | None,
+    limit: int,
+    seed: int,
+    reporter: Reporter,
+) -> None:
+    from selfguide.search.duplicates import near_duplicates
+    from selfguide.search.index import open_index
+
+    found = near_duplicates(open_index(index), percentile, seed=seed, reporter=reporter)
+    reporter.note(
+        f"Percentile {percentile:g} of {found.sampled:,} random pairs is a cosine of {found.threshold:.3f}; about "
+        f"{found.expected:,} pairs are above."
+    )
+    done = found.write(output, cleaned, closest=limit)
+    for pair in done.closest:
+        typer.echo(f"{pair.cosine:6.3f}  {pair.first_text}\n        {pair.second_text}")
+    reporter.note(
+        f"{done.pairs:,} pairs"
+        + (f" in {output}" if output else "")
+        + f"; {done.dropped:,} rows are near an earlier one."
+    )
+    if cleaned is not None:
+        reporter.note(f"{len(found.index) - done.dropped:,} sentences in {cleaned}")
 
 
 def _show(answer: Answer) -> None:

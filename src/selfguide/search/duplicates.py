@@ -1,19 +1,26 @@
 """Near-duplicates: every pair of rows whose cosine is above a percentile of the text's own random pairs.
 
-A cosine of 0.9 is much for one encoder and little for another, so the threshold is a percentile. It is read from all pairs of some
-thousand rows, drawn at random; then all pairs of all rows are compared, block by block, in an amount of memory that does not grow with
-the rows. Nothing is approximate: what an index of vectors would propose is not used.
+A cosine of 0.9 is much for one encoder and little for another, so the threshold is a percentile. It is read from all pairs of
+some thousand rows, drawn at random; then all pairs of all rows are compared, block by block, in an amount of memory that does not
+grow with the rows. Nothing is approximate: what an index of vectors would propose is not used.
 """
 
 from __future__ import annotations
 
+import csv
+import heapq
+import json
 from collections.abc import Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from selfguide.errors import SelfguideError
+from selfguide.errors import SelfguideError, UsageError
+from selfguide.escaping import csv_text
+from selfguide.files import atomic_path
 from selfguide.options import Between, check
 from selfguide.progress import Reporter
 from selfguide.search.columns import SENTENCE, VECTOR
@@ -22,6 +29,7 @@ from selfguide.search.index import Index
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+PAIR_FORMATS = (".csv", ".jsonl")
 SAMPLED = 4096
 """Rows whose pairs say what a percentile is: 8.4 million pairs."""
 _BLOCK = 16_384  # rows that are compared with all others in one pass over the table
@@ -37,6 +45,15 @@ class Pair(NamedTuple):
     cosine: float
     first_text: str
     second_text: str
+
+
+class DuplicatesFound(NamedTuple):
+    """What came of comparing all pairs."""
+
+    pairs: int
+    dropped: int
+    """Rows that a kept earlier one is near to."""
+    closest: list[Pair]
 
 
 @dataclass(frozen=True)
@@ -84,6 +101,65 @@ class NearDuplicates:
                             yield Pair(start + place, after + other, cosine, texts[place], names[other].as_py())
                     after += len(others)
                     advance(compared, "")
+
+    def write(self, pairs: Path | None = None, cleaned: Path | None = None, closest: int = 0) -> DuplicatesFound:
+        """Compute the pairs once, and write what is wanted of them.
+
+        Args:
+            pairs: A ``.csv`` or ``.jsonl`` file for all pairs.
+            cleaned: A file for the sentences of the index, one a line, without those that a kept earlier one is near to.
+            closest: How many of the closest pairs to return.
+
+        Returns:
+            The counts, and the closest pairs.
+
+        Raises:
+            UsageError: A file has another suffix.
+            SelfguideError: A file cannot be written.
+        """
+        if pairs is not None and pairs.suffix not in PAIR_FORMATS:
+            raise UsageError(
+                f"{pairs} ends in {pairs.suffix or 'nothing'}; pairs are written to {' or '.join(PAIR_FORMATS)}."
+            )
+        count, dropped = 0, np.zeros(len(self.index), dtype=np.bool_)
+        best: list[tuple[float, int, int, Pair]] = []
+        try:
+            with ExitStack() as stack:
+                file = None
+                if pairs is not None:
+                    temporary = stack.enter_context(atomic_path(pairs))
+                    file = stack.enter_context(temporary.open("w", encoding="utf-8", newline=""))
+                    rows = csv.writer(file)
+                    if pairs.suffix == ".csv":
+                        rows.writerow(["cosine", "first row", "second row", "first", "second"])
+                for pair in self:
+                    count += 1
+                    if not dropped[pair.first]:
+                        dropped[pair.second] = True
+                    if len(best) < closest:
+                        heapq.heappush(best, (pair.cosine, -pair.first, -pair.second, pair))
+                    elif best and pair.cosine > best[0][0]:
+                        heapq.heapreplace(best, (pair.cosine, -pair.first, -pair.second, pair))
+                    if file is not None and pairs is not None and pairs.suffix == ".csv":
+                        texts = csv_text(pair.first_text), csv_text(pair.second_text)
+                        rows.writerow([f"{pair.cosine:.6f}", pair.first, pair.second, *texts])
+                    elif file is not None:
+                        file.write(json.dumps(pair._asdict(), ensure_ascii=False) + "\n")
+            if cleaned is not None:
+                self._write_cleaned(cleaned, dropped)
+        except OSError as error:
+            raise SelfguideError(f"{error.filename or pairs or cleaned} cannot be written: {error.strerror}.") from None
+        closest_pairs = [item[3] for item in sorted(best, reverse=True)]
+        return DuplicatesFound(count, int(dropped.sum()), closest_pairs)
+
+    def _write_cleaned(self, path: Path, dropped: NDArray[np.bool_]) -> None:
+        place = 0
+        with atomic_path(path) as temporary, temporary.open("w", encoding="utf-8") as file:
+            for batch in self.index.store.batches(SENTENCE):
+                texts = batch.column(SENTENCE).to_pylist()
+                kept = (text for text, gone in zip(texts, dropped[place : place + len(texts)], strict=True) if not gone)
+                file.writelines(text + "\n" for text in kept)
+                place += len(texts)
 
     def _block(self, start: int) -> tuple[NDArray[np.float32], list[str]]:
         parts, texts = [], []
