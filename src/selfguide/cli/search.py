@@ -121,11 +121,8 @@ def _compare(
     done = found.write(output, cleaned, closest=limit)
     for pair in done.closest:
         typer.echo(f"{pair.cosine:6.3f}  {pair.first_text}\n        {pair.second_text}")
-    reporter.note(
-        f"{done.pairs:,} pairs"
-        + (f" in {output}" if output else "")
-        + f"; {done.dropped:,} rows are near an earlier one."
-    )
+    written = f" in {output}" if output else ""
+    reporter.note(f"{done.pairs:,} pairs{written}; {done.dropped:,} rows are near to one before them.")
     if cleaned is not None:
         reporter.note(f"{len(found.index) - done.dropped:,} sentences in {cleaned}")
 

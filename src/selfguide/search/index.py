@@ -308,7 +308,10 @@ class _Found:
         # Equal scores are sorted by the key, so that one query has one answer.
         order = sorted(range(len(keys)), key=lambda place: (-scores[place], keys[place]))
         return cls(
-            table.take(order), [scores[place] for place in order], [keys[place] for place in order], vectors[order]
+            table.take(np.array(order, dtype=np.int64)),
+            [scores[place] for place in order],
+            [keys[place] for place in order],
+            vectors[order],
         )
 
 

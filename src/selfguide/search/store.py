@@ -320,7 +320,8 @@ class Store:
             record.write(self.folder)
             self._tag(record.version)
             # LanceDB refuses to remove a version with a tag, and warns of readers, who open the table again.
-            with suppress(RuntimeError), warnings.catch_warnings(action="ignore"):
+            with suppress(RuntimeError), warnings.catch_warnings():
+                warnings.simplefilter("ignore")
                 self.table.optimize(cleanup_older_than=timedelta(0), delete_unverified=True)
         return record
 
