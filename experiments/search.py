@@ -67,7 +67,6 @@ def main() -> None:
     origin = provenance(None, text=text, seeds=[1])
     origin["encoders"] = [{"name": name, "weights": folder_hash(folder)}]
     settings = {"probes": PROBES, "refined": REFINED, "exact numbers": EXACT_NUMBERS, "hits": HITS}
-    steps_done = content.get("steps", {})
     done = content.get("steps", {}) | {arguments.step: {"command": origin["command"], "date": origin["date"], **found}}
     lancedb = versions("lancedb")["lancedb"]
     write(arguments.out, {**origin, "lancedb": lancedb, "rows": arguments.rows, **settings, "steps": done})

@@ -307,12 +307,8 @@ class _Found:
         keys = table.column(KEY).to_pylist()
         # Equal scores are sorted by the key, so that one query has one answer.
         order = sorted(range(len(keys)), key=lambda place: (-scores[place], keys[place]))
-        return cls(
-            table.take(np.array(order, dtype=np.int64)),
-            [scores[place] for place in order],
-            [keys[place] for place in order],
-            vectors[order],
-        )
+        sorted_rows = table.take(np.array(order, dtype=np.int64))
+        return cls(sorted_rows, [scores[place] for place in order], [keys[place] for place in order], vectors[order])
 
 
 def _by_meaning(store: Store, unit: NDArray[np.float32], depth: int, sql: str | None, exact: bool) -> _Found:
