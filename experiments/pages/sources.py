@@ -40,6 +40,7 @@ FILES: dict[str, tuple[str, str]] = {
     "adapt-report": ("experiments/results/adapt-report.json", ""),
     "choosing": ("experiments/results/choosing.json", "grounds"),
     "cpu": ("experiments/results/encoding-speed-cpu.json", ""),
+    "search": ("experiments/results/search.json", ""),
     "static": ("experiments/results/static-encoders.json", ""),
     "static-speed": ("experiments/results/static-speed.json", ""),
     "cuda": ("experiments/results/encoding-speed-cuda.json", ""),

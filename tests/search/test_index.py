@@ -103,6 +103,17 @@ def test_search_by_words_needs_no_encoder(built: Path) -> None:
         index.search(odd, mode="text")
 
 
+def test_words_of_other_languages_are_found(bert: Path, tmp_path: Path) -> None:
+    german = ["Die Züge fuhren spät", "Ein Hund schläft", "Wir lesen Bücher"]
+    index = selfguide.build_index(german, bert, output=tmp_path / "de", words="german")
+    assert [hit.text for hit in index.search("der Zug", mode="text").hits] == ["Die Züge fuhren spät"]
+    mixed = ["我喜欢坐火车去北京", "今天下雨了", "The trains were late"]
+    index = selfguide.build_index(mixed, bert, output=tmp_path / "any", words="any")
+    assert [hit.text for hit in index.search("火车", mode="text").hits] == mixed[:1]
+    assert [hit.text for hit in index.search("trains", mode="text").hits] == mixed[2:]
+    assert not index.search("train", mode="text").hits
+
+
 def test_a_vector_index_is_made_of_many_rows_and_left_out_where_it_is_slower(
     bert: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -13,6 +13,7 @@ from experiments.pages.tables import (
     main,
     origins,
     published,
+    search,
     sentence_encoders,
     speed,
     static,
@@ -21,7 +22,20 @@ from experiments.pages.tables import (
 
 MAKERS: dict[str, Callable[[], str]] = {
     name: maker
-    for part in (main, published, studies, fused, speed, encoders, choosing, static, origins, sentence_encoders, adapt)
+    for part in (
+        main,
+        published,
+        studies,
+        fused,
+        speed,
+        encoders,
+        choosing,
+        search,
+        static,
+        origins,
+        sentence_encoders,
+        adapt,
+    )
     for name, maker in part.TABLES.items()
 }
 

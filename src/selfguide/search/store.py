@@ -39,6 +39,7 @@ _TAG = "visible"
 _EVER = timedelta(days=36_500)
 _SCANNED = 16_384
 _DELETED = 5_000
+_GONE = "a file of it is missing; unless another process has just changed it, make it again"
 WORDS = (
     "any", "arabic", "danish", "dutch", "english", "finnish", "french", "german", "greek", "hungarian", "italian", "norwegian",
     "portuguese", "romanian", "russian", "spanish", "swedish", "tamil", "turkish",
@@ -143,8 +144,8 @@ def translated(folder: Path, doing: str) -> Iterator[None]:
             "no space left": "no space left on the device",
             "read-only file system": "the file system is read-only",
             "file too large": "a file is too large for the file system, or for a limit of this process",
-            "not found": "a file of it is missing; make it again",
-            "no such file": "a file of it is missing; make it again",
+            "not found": _GONE,
+            "no such file": _GONE,
         }
         reason = next((words for sign, words in known.items() if sign in message), first_line(error))
         raise SelfguideError(f"The index {folder} cannot be {doing}: {reason}.") from error
