@@ -102,8 +102,12 @@ class _Timed(Reporter):
     def bar(self, description: str, total: int | None, unit: str) -> Iterator[Callable[[int, str], None]]:
         """See :meth:`Reporter.bar`."""
         started = time.perf_counter()
-        yield lambda count, extra="": None
+        yield _ignore
         self.seconds[description] = self.seconds.get(description, 0.0) + time.perf_counter() - started
+
+
+def _ignore(count: int, extra: str = "") -> None:
+    """Stand in for a bar's progress."""
 
 
 def _build(arguments: argparse.Namespace) -> dict[str, Any]:

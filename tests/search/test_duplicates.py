@@ -41,7 +41,9 @@ def test_the_pairs_are_those_of_a_loop_over_all(
     assert len(pairs) == pytest.approx(found.expected, abs=2)
     sure = {pair for pair, cosine in cosines.items() if abs(cosine - threshold) > 1e-6}
     wanted = [pair for pair in cosines if pair in sure and cosines[pair] > threshold]
-    assert [pair[:2] for pair in pairs if pair[:2] in sure] == wanted
+    assert sorted(pair[:2] for pair in pairs if pair[:2] in sure) == wanted
+    for place, pair in enumerate(pairs):  # what a row is near to is known before it is asked what is near to it
+        assert all(later.second != pair.first for later in pairs[place:])
     for pair in pairs:
         assert pair.cosine == pytest.approx(cosines[pair[:2]], abs=1e-6)
         assert (pair.first_text, pair.second_text) == (toy_sentences(150)[pair.first], toy_sentences(150)[pair.second])

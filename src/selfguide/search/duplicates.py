@@ -82,10 +82,10 @@ class NearDuplicates:
         return round((100 - self.percentile) / 100 * count * (count - 1) / 2)
 
     def __iter__(self) -> Iterator[Pair]:
-        """Yield the pairs in the order of their rows.
+        """Yield the pairs block by block.
 
         Yields:
-            Each pair whose cosine is at or above the threshold, once.
+            Each pair whose cosine is at or above the threshold, once; after all pairs in which its first row is the second.
         """
         count = len(self.index)
         with self.reporter.bar("comparing", count * (count - 1) // 2 or None, "pairs") as advance:
