@@ -52,9 +52,12 @@ class Settings:
     decay: float = 0.5  # share of the budget over which the learning rate falls to zero
     minutes: float = 19.0
     steps: int = 0  # if above 0, a budget in steps instead of minutes
+    stretch: float = 0.0  # if above 0, minutes after which this call stops and leaves the rest to the next one
+    temperature: float = 1.0  # of the draw of languages, where the parts have several
     seed: int = 1
     attention: str = "varlen"
     compile: bool = True
     log_every: int = 100
     eval_minutes: float = 2.0
     save_minutes: float = 4.0
+    size_limit: int = 56_000_000  # bytes of an exported encoder that is to be part of the package; 0: none

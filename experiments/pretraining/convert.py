@@ -15,7 +15,6 @@ from .config import Shape
 from .model import MaskedLM
 from .tokenizer import PAD, TOKENIZER_FILES
 
-SIZE_LIMIT = 56_000_000  # of an encoder that is part of the package
 SHARD_LIMIT = 14_500_000
 HEAD_FILE = "mlm-head.safetensors"
 
@@ -136,19 +135,20 @@ def _shards(tensors: dict[str, Tensor]) -> list[dict[str, Tensor]]:
     return shards
 
 
-def export(model: MaskedLM, tokenizer: Path, out: Path) -> int:
+def export(model: MaskedLM, tokenizer: Path, out: Path, *, limit: int = 0) -> int:
     """Write ``out/encoder`` (a stock BertModel folder, fp16) and ``out/head`` (to continue training).
 
     Args:
         model: The model.
         tokenizer: The folder of its tokenizer, which is copied.
         out: The target folder; its encoder is replaced only when the new one is complete.
+        limit: Largest size of the encoder in bytes; 0 for none.
 
     Returns:
         The size of the encoder in bytes.
 
     Raises:
-        ValueError: The weights are not finite in fp16, or the encoder is too large for the package.
+        ValueError: The weights are not finite in fp16, or the encoder is too large.
     """
     encoder, head = to_stock(model)
     half = {name: t.detach().to("cpu", torch.float16).contiguous().clone() for name, t in encoder.items()}
@@ -171,8 +171,8 @@ def export(model: MaskedLM, tokenizer: Path, out: Path) -> int:
     for name in TOKENIZER_FILES:
         shutil.copyfile(tokenizer / name, fresh / name)
     size = sum(p.stat().st_size for p in fresh.iterdir())
-    if size > SIZE_LIMIT:
-        raise ValueError(f"The exported folder has {size:,} bytes, more than {SIZE_LIMIT:,}.")
+    if limit and size > limit:
+        raise ValueError(f"The exported folder has {size:,} bytes, more than {limit:,}.")
     shutil.rmtree(out / "encoder", ignore_errors=True)
     fresh.rename(out / "encoder")
     (out / "head").mkdir(exist_ok=True)

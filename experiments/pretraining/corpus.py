@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from .prepare import DOCUMENT, HELD_OUT, LENGTH, LINE, SENTENCES, TOKENS, part_names, read_numbers
+from .prepare import DOCUMENT, HELD_OUT, LENGTH, LINE, SENTENCES, TOKENS, part_language, part_names, read_numbers
 from .tokenizer import MASK
 
 
@@ -46,14 +46,40 @@ def corpus_of(tokens: np.ndarray, marks: np.ndarray, device: torch.device) -> Co
     return Corpus(*(torch.from_numpy(a).to(device) for a in arrays))
 
 
-def load_corpus(folder: Path, device: torch.device, *, held_out: bool = False) -> Corpus:
-    """Load all training parts of a folder, or its held-out part."""
-    names = [HELD_OUT] if held_out else part_names(folder)
+def load_corpus(folder: Path, device: torch.device) -> tuple[Corpus, dict[str, int]]:
+    """Load all training parts of a folder.
+
+    Args:
+        folder: The folder of prepared parts.
+        device: The device.
+
+    Returns:
+        The corpus, and the number of tokens of each language in the order in which they lie; one nameless language if they
+        were not kept apart.
+    """
+    names = part_names(folder)
+    tokens, marks = _read(folder, names)
+    sizes: dict[str, int] = {}
+    for name, part in zip(names, tokens, strict=True):
+        sizes[part_language(name)] = sizes.get(part_language(name), 0) + len(part)
+    return corpus_of(np.concatenate(tokens), np.concatenate(marks), device), sizes
+
+
+def load_held_out(folder: Path, device: torch.device) -> dict[str, Corpus]:
+    """Load the held-out part of each language; of the nameless one if they were not kept apart."""
+    names = part_names(folder, HELD_OUT)
+    tokens, marks = _read(folder, names)
+    return {
+        part_language(name): corpus_of(part, mark, device)
+        for name, part, mark in zip(names, tokens, marks, strict=True)
+    }
+
+
+def _read(folder: Path, names: list[str]) -> tuple[list[np.ndarray], list[np.ndarray]]:
     files = [name + end for end in (TOKENS, SENTENCES) for name in names]
     with ThreadPoolExecutor() as pool:  # decompression releases the interpreter lock
         arrays = list(pool.map(lambda name: read_numbers(folder, name), files))
-    count = len(names)
-    return corpus_of(np.concatenate(arrays[:count]), np.concatenate(arrays[count:]), device)
+    return arrays[: len(names)], arrays[len(names) :]
 
 
 def topic_weights(corpus: Corpus, vocab: int, threshold: float = 1e-4) -> Tensor:

@@ -6,12 +6,14 @@ Nothing here synchronises with the device: all shapes are fixed in advance, and 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 
 import torch
 from torch import Tensor
 
 from .config import Settings
 from .corpus import Corpus, Spans, topic_weights
+from .languages import Drawer, mixture_of
 from .model import Batch, Packed, Signal
 from .tokenizer import CLS, MASK, SEP
 
@@ -60,8 +62,19 @@ def mask(ids: Tensor, count: int, vocab: int, generator: torch.Generator) -> tup
 class Batcher:
     """Draw training steps: a fixed number of short inputs, then long ones until the row is full."""
 
-    def __init__(self, corpus: Corpus, settings: Settings, *, vocab: int, positions: int, seed: int) -> None:
+    def __init__(
+        self, corpus: Corpus, settings: Settings, *, vocab: int, positions: int, seed: int,
+        sizes: Mapping[str, int] | None = None,
+    ) -> None:  # fmt: skip
         """Fix the number of sequences and of masked tokens of a step.
+
+        Args:
+            corpus: The text.
+            settings: The training settings.
+            vocab: Size of the vocabulary.
+            positions: The encoder's number of positions.
+            seed: Seed of all draws.
+            sizes: The number of tokens of each language, in the order in which they lie; by default there is one language.
 
         Raises:
             ValueError: There is too little text.
@@ -74,6 +87,7 @@ class Batcher:
         self._usable = torch.nonzero(left >= settings.short_min - 2).flatten()
         if corpus.tokens.shape[0] < positions or not len(self._usable):
             raise ValueError("There is too little text to draw from.")
+        self._by_sentence, self._by_token = self._drawers(sizes)
         # Mean lengths, measured once, turn the wanted shares into fixed numbers of sequences.
         short, long = (float(draw(20000).length.float().mean()) + 2 for draw in (self.draw_short, self.draw_long))
         total = settings.tokens
@@ -92,6 +106,29 @@ class Batcher:
             self.masked -= self.masked % 256  # for the same reason, and because matrix kernels prefer it
         self.topic = topic_weights(corpus, vocab) if settings.cls_own or settings.cls_next else None
 
+    def _drawers(self, sizes: Mapping[str, int] | None) -> tuple[Drawer | None, Drawer | None]:
+        """Return what draws sentences and tokens of several languages, so that each gets its share of a step's tokens."""
+        self._by_sentence = self._by_token = None
+        if sizes is None or len(sizes) < 2:
+            return None, None
+        mixture = mixture_of(sizes, self.settings.temperature, self.device)
+        bounds = torch.searchsorted(self.corpus.starts[self._usable].contiguous(), mixture.tokens)
+        made: list[Drawer] = []
+        for ends, draw in ((bounds, self.draw_short), (mixture.tokens, self.draw_long)):
+            # A language of long sentences needs fewer of them for the same share of the tokens.
+            lengths = []
+            for place in range(len(mixture.names)):
+                only = torch.zeros_like(mixture.shares)
+                only[place] = 1.0
+                self._by_sentence = self._by_token = Drawer(ends, only)
+                lengths.append(draw(5000).length.float().mean() + 2)
+            made.append(Drawer(ends, mixture.shares / torch.stack(lengths)))
+        return made[0], made[1]
+
+    def _any_of(self, high: int, count: int, drawer: Drawer | None) -> Tensor:
+        """Draw integers below ``high``, uniformly or language by language."""
+        return self._uniform(high, count) if drawer is None else drawer.draw(count, self.generator)
+
     def _uniform(self, high: int, count: int, low: int = 0) -> Tensor:
         return torch.randint(low, high, (count,), device=self.device, generator=self.generator)
 
@@ -102,7 +139,7 @@ class Batcher:
         """Draw single sentences, or runs of whole sentences up to a random length; every sentence is equally likely."""
         settings, corpus = self.settings, self.corpus
         lowest, highest = settings.short_min - 2, settings.short_max - 2
-        number = self._usable[self._uniform(len(self._usable), count)]
+        number = self._usable[self._any_of(len(self._usable), count, self._by_sentence)]
         start = corpus.starts[number]
         wanted = start + self._uniform(highest + 1, count, low=lowest)
         last = corpus.starts[torch.searchsorted(corpus.starts, wanted, right=True) - 1]
@@ -118,7 +155,7 @@ class Batcher:
         reach the text beyond the window of a long paragraph.
         """
         settings, corpus = self.settings, self.corpus
-        token = self._uniform(corpus.tokens.shape[0], count)
+        token = self._any_of(corpus.tokens.shape[0], count, self._by_token)
         number = torch.searchsorted(corpus.starts, token, right=True) - 1
         line, sentence = corpus.line_starts[number], corpus.starts[number]
         start = torch.where(token - line < settings.long_max // 2, line, sentence)
@@ -127,7 +164,8 @@ class Batcher:
         return Spans(start, torch.minimum(limit, corpus.document_ends[number] - start))
 
     def _draw_spill(self) -> Spans:
-        start = self._uniform(self.corpus.tokens.shape[0] - self.positions + 2, self.spill)
+        last = self.corpus.tokens.shape[0] - self.positions + 1
+        start = self._any_of(last + 1, self.spill, self._by_token).clamp_(max=last)
         return Spans(start, torch.full_like(start, self.positions - 2))
 
     def draw_own(self, packed: Packed, places: Tensor, labels: Tensor) -> Signal:

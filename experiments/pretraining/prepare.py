@@ -3,7 +3,7 @@
 A part is two flat files of little-endian 16-bit integers: ``NAME.tokens.u16`` holds the token ids without special tokens,
 ``NAME.sentences.u16`` one number a sentence: its length in tokens, plus ``LINE`` if it starts a paragraph and ``DOCUMENT`` if it
 starts a document. Starts are the running sum of lengths, which compress far better than offsets. Files may be compressed
-with xz.
+with xz. Of several languages, each has parts and a held-out part of its own: ``part-spanish-0``, ``held-out-spanish``.
 """
 
 from __future__ import annotations
@@ -11,16 +11,19 @@ from __future__ import annotations
 import json
 import lzma
 import os
-from collections.abc import Iterator
+import re
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from tokenizers import Tokenizer
 
-from .text import documents, fingerprint, sentences
+from .languages import language_of
+from .text import documents, fingerprint, sentences, text_files
 from .tokenizer import load_tokenizer
 
 DOCUMENT, LINE, LENGTH = 0x8000, 0x4000, 0x3FFF
@@ -54,11 +57,11 @@ class _Part:
             handle.close()
 
 
-def _batches(text: Path, size: int) -> Iterator[list[list[list[str]]]]:
+def _batches(files: Iterable[Path], size: int, share: float) -> Iterator[list[list[list[str]]]]:
     """Yield documents as lists of paragraphs of sentences, in groups large enough for the tokenizer's threads."""
     group: list[list[list[str]]] = []
     held = 0
-    for paragraphs in documents(text):
+    for paragraphs in chain(*(documents(path, share) for path in files)):
         group.append([sentences(p) for p in paragraphs])
         held += sum(len(p) for p in paragraphs)
         if held >= size:
@@ -87,17 +90,20 @@ def encode_document(tokenizer_ids: list[list[int]], firsts: list[bool]) -> tuple
 
 
 def prepare(
-    text: Path, tokenizer_folder: Path, out: Path, *, parts: int = 3, held_out: float = 0.003, pack: bool = True
-) -> dict[str, Any]:
+    text: Path | Sequence[Path], tokenizer_folder: Path, out: Path, *, parts: int = 3, held_out: float = 0.003,
+    pack: bool = True, share: float = 1.0, multilingual: bool = False,
+) -> dict[str, Any]:  # fmt: skip
     """Tokenise a folder of text into parts of equal size and a held-out one.
 
     Args:
-        text: The folder of text.
+        text: The folder of text, or several.
         tokenizer_folder: The tokenizer.
         out: The target folder.
-        parts: The number of parts.
+        parts: The number of parts, of each language.
         held_out: Share of documents that are held out.
         pack: Whether to compress the files with xz.
+        share: Share of the documents to read.
+        multilingual: Whether to keep the languages of the files apart.
 
     Returns:
         The numbers of tokens, sentences, documents and bytes of each part.
@@ -106,12 +112,36 @@ def prepare(
         ValueError: The vocabulary is too large, or no document is held out.
     """
     tokenizer: Tokenizer = load_tokenizer(tokenizer_folder)
-    if tokenizer.get_vocab_size() > 0xFFFF:
-        raise ValueError("The vocabulary does not fit into 16 bits.")
+    if tokenizer.get_vocab_size() > 0x7FFF:
+        raise ValueError("The vocabulary does not fit into signed 16-bit integers, which hold the tokens in training.")
     out.mkdir(parents=True, exist_ok=True)
-    written = [_Part(out, f"part-{i}") for i in range(parts)]
-    held_out_part = _Part(out, HELD_OUT)
-    for group in _batches(text, 8_000_000):
+    folders = [text] if isinstance(text, Path) else list(text)
+    files = [path for folder in folders for path in text_files(folder)]
+    groups: dict[str, list[Path]] = {}
+    for path in files:
+        groups.setdefault(f"-{language_of(path)}" if multilingual else "", []).append(path)
+    made = [
+        part for end in sorted(groups) for part in _tokenise(tokenizer, groups[end], out, end, parts, held_out, share)
+    ]
+    names = [part.name + end for part in made for end in (TOKENS, SENTENCES)]
+    if pack:
+        with ThreadPoolExecutor(max_workers=min(2, os.cpu_count() or 1)) as pool:
+            list(pool.map(lambda name: pack_file(out / name), names))
+    summary: dict[str, Any] = {
+        p.name: {"tokens": p.tokens, "sentences": p.sentences, "documents": p.documents, "bytes": _size(out, p.name)}
+        for p in made
+    }
+    (out / "parts.json").write_text(json.dumps(summary, indent=1) + "\n", encoding="utf-8")
+    return summary
+
+
+def _tokenise(
+    tokenizer: Tokenizer, files: Sequence[Path], out: Path, end: str, parts: int, held_out: float, share: float
+) -> list[_Part]:
+    """Write the parts of some files, whose names get an end, and return them with the held-out one."""
+    written = [_Part(out, f"part{end}-{i}") for i in range(parts)]
+    held_out_part = _Part(out, HELD_OUT + end)
+    for group in _batches(files, 8_000_000, share):
         flat = [s for document in group for paragraph in document for s in paragraph]
         encoded = iter(tokenizer.encode_batch_fast(flat, add_special_tokens=False))
         for document in group:
@@ -127,16 +157,7 @@ def prepare(
         raise ValueError("No document was held out: raise --held-out or give more text.")
     for part in [*written, held_out_part]:
         part.close()
-    names = [part.name + end for part in [*written, held_out_part] for end in (TOKENS, SENTENCES)]
-    if pack:
-        with ThreadPoolExecutor(max_workers=min(2, os.cpu_count() or 1)) as pool:
-            list(pool.map(lambda name: pack_file(out / name), names))
-    summary: dict[str, Any] = {
-        p.name: {"tokens": p.tokens, "sentences": p.sentences, "documents": p.documents, "bytes": _size(out, p.name)}
-        for p in [*written, held_out_part]
-    }
-    (out / "parts.json").write_text(json.dumps(summary, indent=1) + "\n", encoding="utf-8")
-    return summary
+    return [*written, held_out_part]
 
 
 def pack_file(path: Path) -> Path:
@@ -161,9 +182,14 @@ def read_numbers(folder: Path, name: str) -> np.ndarray:
     return np.frombuffer(raw, dtype="<u2")
 
 
-def part_names(folder: Path) -> list[str]:
-    """Return the names of the training parts in a folder."""
-    names = {p.name.split(".")[0] for p in folder.glob("part-*" + TOKENS + "*")}
+def part_names(folder: Path, stem: str = "part") -> list[str]:
+    """Return the names of the training parts in a folder, or of its held-out ones; those of a language follow one another."""
+    names = {p.name.split(".")[0] for p in folder.glob(f"{stem}*{TOKENS}*")}
     if not names:
-        raise FileNotFoundError(f"There is no part-*{TOKENS}[.xz] in {folder}.")
+        raise FileNotFoundError(f"There is no {stem}*{TOKENS}[.xz] in {folder}.")
     return sorted(names)
+
+
+def part_language(name: str) -> str:
+    """Return the language of a part by its name; ``""`` where languages were not kept apart."""
+    return re.sub(r"-\d+$", "", name.removeprefix(HELD_OUT).removeprefix("part")).removeprefix("-")

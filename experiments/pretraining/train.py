@@ -18,8 +18,9 @@ from torch import Tensor, nn
 from .average import Average
 from .config import Settings, Shape
 from .convert import export, from_stock, read_export
-from .corpus import load_corpus
+from .corpus import load_corpus, load_held_out
 from .data import Batcher, held_out_batches
+from .languages import shares
 from .model import Batch, MaskedLM, try_compile
 
 CHECKPOINT = "checkpoint.pt"
@@ -129,7 +130,7 @@ class Run:
             shape: The encoder's shape, unless ``init`` or the checkpoint has one.
             device: The device.
             init: An export to start from.
-            resume: Whether to continue from the checkpoint in ``out``.
+            resume: Whether to continue from the checkpoint in ``out``, if there is one.
         """
         self.began = time.monotonic()
         self.tokenizer, self.out, self.settings, self.device = tokenizer, out, settings, device
@@ -138,6 +139,7 @@ class Run:
         torch.set_float32_matmul_precision("high")
         half = torch.bfloat16 if device.type == "cuda" else torch.float32
         state: dict[str, Any] | None = None
+        resume = resume and (out / CHECKPOINT).exists()
         if resume:
             state = torch.load(out / CHECKPOINT, map_location="cpu", weights_only=True)
             shape = Shape(**state["shape"])
@@ -152,19 +154,24 @@ class Run:
         self.average = Average(self.model, settings.average) if settings.average else None
         if state:
             self._load(state)
-        corpus = load_corpus(data, device)
+        corpus, sizes = load_corpus(data, device)
         # A resumed run must not draw the batches that it has seen, so the seed depends on the step.
         seed = settings.seed * 1_000_003 + self.step
-        self.batcher = Batcher(corpus, settings, vocab=shape.vocab, positions=shape.positions, seed=seed)
-        held_out = load_corpus(data, device, held_out=True)
-        sizes = [n for n in (128, 32) if n <= shape.positions]
-        self.held_out = {n: held_out_batches(held_out, n, vocab=shape.vocab, limit=260_000) for n in sizes}
+        self.batcher = Batcher(corpus, settings, vocab=shape.vocab, positions=shape.positions, seed=seed, sizes=sizes)
+        # By name in the results file: the length, and the language where there are several.
+        self.held_out = {
+            f"{length}_{language}".rstrip("_"): held_out_batches(part, length, vocab=shape.vocab, limit=260_000)
+            for length in (128, 32)
+            if length <= shape.positions
+            for language, part in load_held_out(data, device).items()
+        }
         make_ready(self.model, self.batcher.draw(), settings.compile)
         batcher = self.batcher
         self._record({
             "kind": "start", "settings": asdict(settings), "shape": asdict(shape), "device": device_name(device),
             "date": time.strftime("%Y-%m-%d"),
             "torch": torch.__version__, "attention": self.model.attention, "corpus_tokens": corpus.tokens.shape[0],
+            **({"language_tokens": sizes, "language_shares": shares(sizes, settings.temperature)} if len(sizes) > 1 else {}),
             "sentences": corpus.starts.shape[0] - 1, "short_sequences": batcher.shorts, "masked": batcher.masked,
             "held_out_sequences": {n: sum(int(b.packed.sequence[-1]) + 1 for b in v) for n, v in self.held_out.items()},
         })  # fmt: skip
@@ -218,6 +225,11 @@ class Run:
         self.scale /= 2
         self._record({"kind": "recovered", "scale": self.scale})
 
+    def _over(self) -> bool:
+        """Return whether this call ends before the budget does: by a signal, or by the length of its stretch."""
+        stretch = 60 * self.settings.stretch
+        return self.stopping or (stretch > 0 and time.monotonic() - self.began >= stretch)
+
     def _stop(self, *_: object) -> None:
         self.stopping = True
 
@@ -235,7 +247,7 @@ class Run:
         names = ["loss", *(f"{name}_loss" for name in ("cls_own", "cls_next") if getattr(settings, name))]
         running = torch.zeros(len(names), device=self.device)
         logged, looked, saved = (self.step, self.elapsed()), self.elapsed(), self.elapsed()
-        while not self.stopping and (spent := self.spent()) < 1.0:
+        while not self._over() and (spent := self.spent()) < 1.0:
             factor = rate_factor(self.step, spent, warmup=settings.warmup, decay=settings.decay)
             lr = settings.lr * self.scale * factor
             running += train_step(self.model, self.optim, self.batcher.draw(), lr, settings.clip)
@@ -266,9 +278,11 @@ class Run:
         values = self.evaluate()
         if not all(math.isfinite(v) for v in values.values()):
             raise FloatingPointError("The weights diverged after the last checkpoint: resume from it.")
-        size = export(self.model, self.tokenizer, self.out)
+        size = export(self.model, self.tokenizer, self.out, limit=settings.size_limit)
         self._finish_average()
-        self._record({"kind": "end", "tokens": self.step * settings.tokens, "bytes": size, "stopped": self.stopping})
+        self._record(
+            {"kind": "end", "tokens": self.step * settings.tokens, "bytes": size, "stopped": self.spent() < 1.0}
+        )
         self.save()
         return values
 
@@ -280,4 +294,4 @@ class Run:
             return
         with self.average.applied(self.model):
             self.evaluate(weights="average")
-            export(self.model, self.tokenizer, folder)
+            export(self.model, self.tokenizer, folder, limit=self.settings.size_limit)

@@ -13,7 +13,7 @@ import transformers
 
 from experiments.pretraining.config import Settings, Shape
 from experiments.pretraining.convert import from_stock, read_export, stock_config, to_stock
-from experiments.pretraining.corpus import Corpus, Spans, corpus_of, load_corpus
+from experiments.pretraining.corpus import Corpus, Spans, corpus_of, load_held_out
 from experiments.pretraining.data import Batcher, held_out_batches, mask, pack
 from experiments.pretraining.model import MaskedLM, Packed
 from experiments.pretraining.prepare import DOCUMENT, LENGTH, LINE, part_names, read_numbers
@@ -218,7 +218,7 @@ def test_unusable_attention_and_held_out_questions(room: Path, tmp_path: Path) -
     with pytest.warns(UserWarning, match="using sdpa"):
         run = Run(room / "parts", room / "tokenizer", tmp_path, settings, replace(TINY, vocab=vocab), CPU)
     assert run.model.attention == "sdpa"
-    apart = load_corpus(room / "parts", CPU, held_out=True)
+    (apart,) = load_held_out(room / "parts", CPU).values()
     one, two = (held_out_batches(apart, 16, vocab=vocab, limit=1000) for _ in range(2))
     assert one
     for a, b in zip(one, two, strict=True):

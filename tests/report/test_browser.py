@@ -7,6 +7,7 @@ import json
 import re
 import subprocess
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -16,6 +17,7 @@ from browser import BROWSER, FLAGS
 from reported import NASTY, comparison, evidence, finished_run
 from selfguide.progress import Reporter
 from selfguide.report.folders import write_report, write_report_or_warn
+from tongues import sentences
 
 pytestmark = pytest.mark.skipif(BROWSER is None, reason="no Chromium here")
 
@@ -153,3 +155,31 @@ def test_nothing_is_wider_than_a_phone(
         frame.write_text(f"{body}{REPORT % script}</body>", encoding="utf-8")
         told = opened(frame).told
         assert told == {"over": 0, "boxes": []}
+
+
+def test_right_to_left_sentences_begin_at_the_right(tmp_path: Path, opened: Callable[..., Opened]) -> None:
+    known = evidence()
+    arabic = replace(known, sentences=[*sentences("ar", 20)[8:], *sentences("ar", 40)[39:]][: len(known.sentences)])
+    write_report_or_warn(finished_run(tmp_path / "run"), Reporter(quiet=True), arabic)
+    script = """
+    const look = (element) => getComputedStyle(element);
+    const quote = document.getElementById("picked"), item = document.querySelector("#nearest-before li");
+    told.quote = [look(quote).direction, parseFloat(look(quote).paddingRight) > 5, parseFloat(look(quote).paddingLeft)];
+    told.select = look(document.getElementById("pick")).direction;
+    const ends = (element, inside) => Math.abs(element.getBoundingClientRect().right - inside.getBoundingClientRect().right) < 2;
+    told.neighbour = [look(item.children[1]).direction, look(item.children[1]).textAlign, ends(item.children[1], item)];
+    const cell = document.querySelector("td.sentence");
+    told.cell = [look(cell).direction, look(cell).textAlign];
+    const search = document.getElementById("search");
+    told.page = look(document.body).direction;
+    search.value = "خبزا"; search.dispatchEvent(new Event("input"));
+    told.search = [look(search).direction, document.getElementById("pick").options.length];
+    """
+    told = opened(driven(tmp_path / "run" / "report.html", script)).told
+    assert told["page"] == "ltr"  # the page itself is in English
+    assert told["quote"] == ["rtl", True, 0]
+    assert told["select"] == "rtl"
+    assert told["neighbour"] == ["rtl", "start", True]
+    assert told["cell"] == ["rtl", "start"]
+    assert told["search"] == ["rtl", sum("خبزًا" in sentence for sentence in arabic.sentences)]
+    assert told["search"][1] > 0  # found although the vowel mark was not typed

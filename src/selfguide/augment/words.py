@@ -10,16 +10,15 @@ Contrastive Learning for Sentence Representation, 2020.
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Callable, Collection
 
 import torch
 
 from selfguide.augment.synonyms import Synonyms
+from selfguide.words import join_words, split_words
 
 MASKABLE = 30
 """Shortest text, in characters, of which :func:`mask_span` masks a span: a shorter one would lose too much."""
-_WORD = re.compile(r"\w+|[^\w\s]")
 
 Rewriting = Callable[[list[int]], list[int]]
 """A function of the ids of a sentence's own tokens."""
@@ -36,29 +35,36 @@ def mask_span(text: str, length: int, mask: str) -> str:
     Returns:
         The text with one span replaced.
     """
-    if length == 0 or len(text) < max(MASKABLE, length + 1):
+    if length == 0 or not maskable(text, length):
         return text
     start = int(torch.randint(len(text) - length + 1, ()))
     return f"{text[:start]} {mask} {text[start + length :]}"
 
 
+def maskable(text: str, length: int) -> bool:
+    """Return whether :func:`mask_span` masks so many characters of a text."""
+    return len(text) >= max(MASKABLE, length + 1)
+
+
 def drop_words(text: str, rate: float) -> str:
     """Delete each word and punctuation mark of a text with probability ``rate``; one is always kept.
+
+    Where a script has no spaces between words, its characters are the words (:mod:`selfguide.words`).
 
     Args:
         text: The sentence.
         rate: Probability of each word.
 
     Returns:
-        The words that are left, joined by spaces.
+        The words that are left, joined by spaces where the script has them.
     """
-    words = _WORD.findall(text)
+    words = split_words(text)
     if not words:
         return text
     kept = torch.rand(len(words)) >= rate
     if not bool(kept.any()):
         kept[int(torch.randint(len(words), ()))] = True
-    return " ".join(word for word, stays in zip(words, kept.tolist(), strict=True) if stays)
+    return join_words([word for word, stays in zip(words, kept.tolist(), strict=True) if stays])
 
 
 def delete_words(tokens: list[int], rate: float, marker: int | None) -> list[int]:

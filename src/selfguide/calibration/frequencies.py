@@ -36,6 +36,7 @@ import numpy as np
 
 from selfguide.errors import SelfguideError
 from selfguide.options import OneOf, check
+from selfguide.words import split_words
 
 if TYPE_CHECKING:
     from datasets import Dataset
@@ -49,6 +50,8 @@ if TYPE_CHECKING:
 SOURCES = ("table", "text", "both")
 PRIOR_TOKENS = 100_000.0
 TABLE = "english.tsv.xz"
+MOST_UNSEEN = 0.3
+"""Share of a text's words outside the table above which a user is told; of English prose some per cent are."""
 # A word keeps its inner apostrophe (don't), but a final 's is a word of its own; abbreviations (u.s.) and numbers (1,000)
 # stay whole; every punctuation mark is a word.
 _WORD = re.compile(r"(?:[^\W\d_]\.){2,}|[^\W\d_]+(?:'(?!s\b)[^\W\d_]+)*|'s\b|\d+(?:[.,]\d+)*|[^\w\s]|_")
@@ -204,7 +207,7 @@ def table_probabilities(
         The probabilities, by token id.
     """
     if text is not None and reporter is not None:
-        _check_fit(vocabulary, text, reporter)
+        _check_fit(text, reporter)
     return vocabulary.english.copy()
 
 
@@ -311,14 +314,20 @@ def main(arguments: Sequence[str] | None = None) -> None:
     print(f"{total:,} words counted; the table is {given.out} ({given.out.stat().st_size:,} bytes).")
 
 
-def _check_fit(vocabulary: Vocabulary, text: Dataset, reporter: Reporter) -> None:
+def _check_fit(text: Dataset, reporter: Reporter) -> None:
     step = max(1, len(text) // 500)
-    sample = [text[index]["sentence"] for index in range(0, len(text), step)]
-    tokens = [token for ids in vocabulary.split(sample) for token in ids if token not in vocabulary.special]
-    unseen = sum(1 for token in tokens if vocabulary.english[token] == 0)
-    if tokens and unseen > 0.3 * len(tokens):
+    # Words, not tokens: pieces of words are shared by languages that use the same letters.
+    words = [
+        word
+        for index in range(0, len(text), step)
+        for word in split_words(text[index]["sentence"].lower())
+        if word[0].isalpha()
+    ]
+    known, _ = english_table()
+    unseen = sum(word not in known for word in words)
+    if words and unseen > MOST_UNSEEN * len(words):
         reporter.warn(
-            f"{100 * unseen / len(tokens):.0f} % of this text's tokens are not in the table of English frequencies; "
+            f"{100 * unseen / len(words):.0f} % of this text's words are not in the table of English frequencies; "
             "if the text is not English, use --frequencies text."
         )
 

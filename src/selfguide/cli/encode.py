@@ -127,6 +127,7 @@ def encode(
     # Imported only now, so that help and errors in the text do not wait for torch.
     from selfguide.engine.encode import encode_to_file
     from selfguide.engine.truncation import truncated_sentences
+    from selfguide.engine.vocabulary_fit import foreign_text
     from selfguide.models.encoders import load_encoder
     from selfguide.runs.similarity import Reservoir
 
@@ -154,6 +155,8 @@ def encode(
     if truncated:
         lines = "1 line was" if truncated == 1 else f"{truncated:,} lines were"
         reporter.warn(f"{lines} longer than {options.max_chars:,} characters and truncated there before encoding.")
+    if foreign := foreign_text(model.tokenizer, passing.drawn):
+        reporter.warn(foreign)
     cut = truncated_sentences(model, passing.drawn)
     if cut:
         drawn = f"{len(passing.drawn):,} lines" + (f" drawn from {count:,}" if passing.seen > _SAMPLED else "")

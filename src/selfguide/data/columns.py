@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from selfguide.data.messages import NAME_THE_COLUMN, listed
 from selfguide.errors import SelfguideError
+from selfguide.words import count_words
 
 USUAL_NAMES = ("text", "sentence")
 _SENTENCE_WORDS = 3
@@ -120,7 +121,7 @@ def _sentence_columns(body: Sequence[Sequence[str]], width: int) -> list[int]:
 
 def has_sentences(cells: Sequence[str]) -> bool:
     """Return whether cells have at least three words in the median, empty ones left out."""
-    filled = [len(cell.split()) for cell in cells if cell.strip()]
+    filled = [count_words(cell) for cell in cells if cell.strip()]
     return bool(filled) and median(filled) >= _SENTENCE_WORDS
 
 

@@ -10,11 +10,15 @@ Grootendorst, BERTopic: Neural topic modeling with a class-based TF-IDF procedur
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+
+from selfguide.words import is_spaceless, marks, split_words
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -26,7 +30,6 @@ APART = -1
 _SMALLEST = 5
 _LARGEST_MINIMUM = 250
 _SHARE = 100  # a group has at least a hundredth of the sentences, within the two bounds above
-_LONG_WORD = 9  # letters; where the median word is longer, the writing does not separate words by spaces
 
 
 @dataclass(frozen=True)
@@ -117,15 +120,27 @@ def telling_words(sentences: Sequence[str], labels: NDArray[np.int64], groups: i
 
 
 def _word_counter(sentences: Sequence[str]) -> Any:
-    """Return a fitted counter of words, or of pairs of letters; ``None`` where there are none."""
+    """Return a fitted counter of words, and of pairs of letters where there are no spaces; ``None`` where there are none."""
     from sklearn.feature_extraction.text import CountVectorizer
 
-    # Two letters at least, no digits: "l'eau", "state-of-the-art" and "Straße" stay whole.
-    words = CountVectorizer(token_pattern=r"(?u)[^\W\d_](?:[\w'’-]*[^\W\d_])", lowercase=True)
+    # Two letters at least, no digits: "l'eau", "state-of-the-art" and "Straße" stay whole, and so do letters and their marks.
+    letter = rf"[^\W\d_][{marks()}]*"
+    word = re.compile(rf"{letter}(?:[\w'’\u200c\u200d{marks()}-]*{letter})")
+    counter = CountVectorizer(analyzer=lambda sentence: _terms(word.findall(sentence.lower())))
     try:
-        words.fit(sentences)
+        return counter.fit(sentences)
     except ValueError:  # an empty vocabulary
         return None
-    if np.median([len(word) for word in words.get_feature_names_out()]) <= _LONG_WORD:
-        return words
-    return CountVectorizer(analyzer="char_wb", ngram_range=(2, 2)).fit(sentences)
+
+
+def _terms(words: Sequence[str]) -> list[str]:
+    """Return words as they are, but of writing without spaces the pairs of neighbouring letters."""
+    terms: list[str] = []
+    for word in words:
+        if not is_spaceless(word):
+            terms.append(word)
+            continue
+        letters = split_words(word)
+        terms += [one + two for one, two in pairwise(letters) if is_spaceless(one) and is_spaceless(two)]
+        terms += [each for each in letters if not is_spaceless(each) and len(each) > 1 and each.isalpha()]
+    return terms

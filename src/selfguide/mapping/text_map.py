@@ -12,6 +12,7 @@ import numpy as np
 
 from selfguide.data import Sentences, TextOptions, open_text
 from selfguide.engine.encode import vector_chunks
+from selfguide.engine.vocabulary_fit import foreign_text
 from selfguide.errors import SelfguideError
 from selfguide.files import write_text
 from selfguide.mapping.clusters import APART, Cluster, find_clusters
@@ -174,6 +175,8 @@ def _unit_vectors(
     encoder: str | Path | SentenceTransformer, sentences: list[str], device: str | None, reporter: Reporter
 ) -> NDArray[np.float32]:
     model = load_encoder(encoder, device=device)
+    if foreign := foreign_text(model.tokenizer, sentences[:: max(1, len(sentences) // 500)]):
+        reporter.warn(foreign)
     parts = []
     with reporter.bar(f"encoding with {_name(encoder)}", len(sentences), "sentences") as advance:
         for chunk, vectors in vector_chunks(model, sentences, normalise=True):

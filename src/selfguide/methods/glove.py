@@ -36,15 +36,20 @@ from tokenizers.pre_tokenizers import Split
 from selfguide.calibration.frequencies import SOURCES, Vocabulary, sif_weights
 from selfguide.calibration.linear_maps import removal_map
 from selfguide.calibration.moments import fit_moments
-from selfguide.errors import UsageError
+from selfguide.errors import SelfguideError, UsageError
 from selfguide.methods.base import Method
 from selfguide.models.word_vectors import WordVectors, read_word_vectors
 from selfguide.options import Above, AtLeast, CheckedOptions, OneOf
 from selfguide.training.trainer import FitContext, TrainingOutcome
+from selfguide.words import is_spaceless
 
 if TYPE_CHECKING:
     from datasets import Dataset
     from torch import nn
+
+    from selfguide.progress import Reporter
+
+_SAMPLED = 500
 
 UNKNOWN = "[UNK]"
 NONE = "none"
@@ -109,6 +114,7 @@ class Glove(Method):
         wanted = words_of(context.text, options.lower) if options.keep else set()
         vectors = read_word_vectors(options.vectors, options.keep, wanted, options.lower)
         tokenizer = word_tokenizer(vectors.words, options.lower)
+        _check_words(tokenizer, context.text, options.vectors, context.reporter)
         rows = _rows(vectors, tokenizer, options.stop_words)
         if options.sif:
             vocabulary = Vocabulary.of_tokenizer(tokenizer, special=[0])
@@ -151,6 +157,25 @@ def words_of(text: Dataset, lower: bool) -> set[str]:
         for sentence in rows["sentence"]
         for word, _ in tokenizer.pre_tokenizer.pre_tokenize_str(tokenizer.normalizer.normalize_str(sentence))
     }
+
+
+def _check_words(tokenizer: Tokenizer, text: Dataset, source: str, reporter: Reporter) -> None:
+    """Refuse vectors that know no word of a text, and warn where they know few: they are of another language."""
+    sample = [text[place]["sentence"] for place in range(0, len(text), max(1, len(text) // _SAMPLED))]
+    ids = [number for encoding in tokenizer.encode_batch(sample) for number in encoding.ids]
+    unknown = ids.count(0)
+    spaceless = " Its writing has no spaces between words, so whole sentences are looked up." * any(
+        map(is_spaceless, sample)
+    )
+    if unknown == len(ids):
+        raise SelfguideError(
+            f"{source} has a vector for none of this text's words; name a file of vectors for its language.{spaceless}"
+        )
+    if 2 * unknown > len(ids):
+        share = 100 * unknown / len(ids)
+        reporter.warn(
+            f"{share:.0f} % of this text's words have no vector in {source} and count for nothing.{spaceless}"
+        )
 
 
 def _rows(vectors: WordVectors, tokenizer: Tokenizer, stop_words: bool = True) -> torch.Tensor:

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
 from selfguide.augment.dropout import DROPOUT_RATE, KEEP_DROPOUT
+from selfguide.augment.words import MASKABLE, maskable
 from selfguide.losses.mirror import CITATION, SPAN, MirrorLoss
 from selfguide.losses.rules import TEMPERATURE
 from selfguide.methods.base import TuningMethod
@@ -27,6 +28,9 @@ from selfguide.training.settings import TrainingSettings
 
 if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
+
+
+_SAMPLED = 500
 
 
 @dataclass(frozen=True)
@@ -77,8 +81,24 @@ class Mirror(TuningMethod):
 
     def student(self, encoder: SentenceTransformer) -> SentenceTransformer:
         """See :meth:`TuningMethod.student`."""
+        self._warn_of_short_sentences(encoder)
         return with_pooling(encoder, self.options.pooling)
 
     def loss(self, student: SentenceTransformer) -> MirrorLoss:
         """See :meth:`TuningMethod.loss`."""
         return MirrorLoss(student, **self.options.without("pooling"))
+
+    def _warn_of_short_sentences(self, encoder: SentenceTransformer) -> None:
+        """Warn where most sentences are too short for a span of them to be masked."""
+        span, tokenizer, text = self.options.span, encoder.tokenizer, self.context.text
+        if span == 0:
+            return
+        sample = [text[place]["sentence"] for place in range(0, len(text), max(1, len(text) // _SAMPLED))]
+        # The loss masks what the tokenizer makes of a sentence; one for Chinese puts a space beside every character.
+        rows = tokenizer(sample, add_special_tokens=False, verbose=False)["input_ids"]
+        short = sum(not maskable(tokenizer.decode(ids, clean_up_tokenization_spaces=False), span) for ids in rows)
+        if 2 * short > len(sample):
+            self.context.reporter.warn(
+                f"mirror masks nothing in {100 * short / len(sample):.0f} % of these sentences, which have fewer than "
+                f"{max(MASKABLE, span + 1)} characters: dropout alone makes their copies differ, as in simcse."
+            )

@@ -76,12 +76,15 @@
       list(element("nearest-after"), evidence.after.nearest[place], new Set(before.map(([other]) => other)));
     }
 
+    // Without case, accents and vowel marks: "nina" finds "niña".
+    const plain = (text) => text.normalize("NFD").replace(/\p{Mn}/gu, "").toLowerCase();
+
     function offer() {
-      const words = search.value.toLowerCase().split(/\s+/).filter(Boolean);
+      const words = plain(search.value).split(/\s+/).filter(Boolean);
       const chosen = pick.value;
       const fitting = evidence.sentences
         .map((sentence, place) => [sentence, place])
-        .filter(([sentence]) => words.every((word) => sentence.toLowerCase().includes(word)));
+        .filter(([sentence]) => words.every((word) => plain(sentence).includes(word)));
       pick.replaceChildren(...fitting.map(([sentence, place]) => new Option(sentence, place)));
       pick.value = chosen;
       if (pick.selectedIndex < 0 && fitting.length) pick.selectedIndex = 0;

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from selfguide.calibration.text_statistics import STATISTICS_FILE, TextStatistics
 from selfguide.data import Sentences, TextOptions, open_text
 from selfguide.engine.similarity_scale import SCALE_FILE
+from selfguide.engine.vocabulary_fit import foreign_text
 from selfguide.errors import SelfguideError, UsageError
 from selfguide.files import read_json, replace_folder, write_text
 from selfguide.locks import beside, held
@@ -106,6 +107,8 @@ def _calibrated(
         # As after a kill that came when all was done: adding the text again would count it twice.
         reporter.note(f"This text was added to {source} {when} already; nothing was done.")
         return target
+    if foreign := foreign_text(encoder.tokenizer, passing.drawn):
+        reporter.warn(foreign)
     statistics = before.merge(added) if before else added
     mapping = method.refit(encoder, statistics, reporter, record.get("chosen", {}))
     record.setdefault("calibrations", []).append(

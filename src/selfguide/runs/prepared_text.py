@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from selfguide.data import Sentences
+from selfguide.engine.vocabulary_fit import foreign_text
 from selfguide.errors import SelfguideError
 from selfguide.files import file_digest, read_json, write_text
 from selfguide.progress import Reporter, is_main_process
@@ -117,10 +118,8 @@ def check_text(text: Dataset, encoder: SentenceTransformer, reporter: Reporter) 
     if lengths[len(lengths) // 2] < 3:
         reporter.warn("half of the lines have fewer than three tokens: these look like words or labels, not sentences.")
     flat = [token for ids in tokens for token in ids]
-    if flat and unknown is not None and flat.count(unknown) > 0.5 * len(flat):
-        reporter.warn(
-            "the encoder's tokenizer does not know most of this text's words; choose an encoder of its language."
-        )
+    if foreign := foreign_text(encoder.tokenizer, sample):
+        reporter.warn(foreign)
     if count >= 50 and len(set(flat)) < 20:
         reporter.warn(
             f"the text uses only {len(set(flat))} different tokens: its sentences are too alike to tell apart."

@@ -13,12 +13,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from selfguide.comparison.summary import Summary
 from selfguide.comparison.texts import NamedText
 from selfguide.data import Sentences
 from selfguide.data.resources import MINI
+from selfguide.engine.vocabulary_fit import MOST_PIECES, MOST_UNKNOWN, VocabularyFit, vocabulary_fit
 from selfguide.errors import UsageError
 from selfguide.evaluation.tasks import TASKS, tasks_named
 from selfguide.studies.base import FULL, SMALL, Findings, Grid, Measurement, Plan, Setup, Study
@@ -27,11 +28,6 @@ from selfguide.studies.outcome import UNTUNED, Column, Outcome, Table, TableRow,
 from selfguide.studies.specs import known_settings, labels_of
 from selfguide.studies.values import Value, difference, mean_value, value_from_json
 
-if TYPE_CHECKING:
-    from sentence_transformers import SentenceTransformer
-
-MOST_UNKNOWN = 0.05
-MOST_PIECES = 1.3
 _SENTENCES = 2000  # of each side of a test set, and of the English text: enough to count tokens
 _KINDS = {"en": "English", "one": "another language", "two": "two languages"}
 _ADVICE = (
@@ -140,37 +136,23 @@ def vocabulary(context: MeasurementContext) -> dict[str, Any]:
     Returns:
         By set, the share of unknown tokens and how many times as many tokens a byte takes as in English.
     """
-    encoder = context.load_encoder()
-    english, _ = _count_tokens(encoder, context.sentences()[:_SENTENCES])
+    tokenizer = context.load_encoder().tokenizer
+    english = context.sentences()[:_SENTENCES]
     tasks: dict[str, Any] = {}
     for data in context.task_rows():
         if kind_of(data.task.language) == "en":
             continue
         pairs = GradedPairs.of(data)
-        counts = [_count_tokens(encoder, side[:_SENTENCES]) for side in (pairs.first, pairs.second) if side]
-        shares = [(per_byte / english, unknown) for per_byte, unknown in counts]
-        pieces, unknown = max(shares, key=lambda share: _foreignness(*share))
+        sides = (vocabulary_fit(tokenizer, side[:_SENTENCES], english) for side in (pairs.first, pairs.second) if side)
+        fit = max((side for side in sides if side is not None), key=lambda side: side.foreignness)
         tasks[data.task.name] = {
             "title": data.task.title,
             "language": data.task.language,
-            "unknown": unknown,
-            "pieces": pieces,
-            "foreign": _foreignness(pieces, unknown) > 1,
+            "unknown": fit.unknown,
+            "pieces": fit.pieces,
+            "foreign": fit.foreignness > 1,
         }
     return {"tasks": tasks}
-
-
-def _foreignness(pieces: float, unknown: float) -> float:
-    """Return a number above 1 where the text is foreign to the vocabulary."""
-    return max(pieces / MOST_PIECES, unknown / MOST_UNKNOWN)
-
-
-def _count_tokens(encoder: SentenceTransformer, sentences: Sequence[str]) -> tuple[float, float]:
-    """Return tokens per byte of text, and the share of them that is unknown."""
-    tokenizer = encoder.tokenizer
-    tokens = [token for row in tokenizer(list(sentences), add_special_tokens=False)["input_ids"] for token in row]
-    size = sum(len(sentence.encode()) for sentence in sentences)
-    return len(tokens) / max(1, size), sum(token == tokenizer.unk_token_id for token in tokens) / max(1, len(tokens))
 
 
 def tuned_in_english(
@@ -201,9 +183,7 @@ def _refusal(tasks: Mapping[str, Mapping[str, Any]]) -> str | None:
     if 2 * len(foreign) <= len(tasks):
         return None
     reasons = ", ".join(
-        f"{task['title']} ({100 * task['unknown']:.0f} % of its tokens are unknown, and a byte takes {task['pieces']:.1f} "
-        "times as many as one of English)"
-        for task in foreign[:2]
+        f"{task['title']} ({VocabularyFit(task['pieces'], task['unknown']).describe()})" for task in foreign[:2]
     )
     more = f" and {len(foreign) - 2} more" if len(foreign) > 2 else ""
     return f"This encoder's vocabulary does not know the languages of {reasons}{more}. {_ADVICE}"

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from selfguide.engine.encode import sentence_vectors
+from selfguide.words import count_words, join_words, split_at_spaces
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -77,12 +78,12 @@ class Probe:
             The probe; empty where no sentence is long enough.
         """
         draw = random.Random(seed)
-        long = list(dict.fromkeys(sentence for sentence in text if len(sentence.split()) >= FEWEST_WORDS))
+        long = list(dict.fromkeys(sentence for sentence in text if count_words(sentence) >= FEWEST_WORDS))
         sample = draw.sample(long, min(most, len(long)))
 
         def half(sentence: str) -> str:
-            words = sentence.split()
-            return " ".join(words[place] for place in sorted(draw.sample(range(len(words)), len(words) // 2)))
+            words = split_at_spaces(sentence)
+            return join_words([words[place] for place in sorted(draw.sample(range(len(words)), len(words) // 2))])
 
         return cls(sample, [[half(sentence) for sentence in sample] for _ in range(draws)])
 
