@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import unicodedata
 
 from rich.console import Console
 
@@ -67,3 +68,19 @@ def test_a_narrow_terminal_leaves_out_optional_notes_but_no_numbers() -> None:
     assert "± 1.00" not in printed(10)
     for width in (80, 10):
         assert all(text in printed(width) for text in ("Scores", "b [x]", "50.25", "−2", "Read | it."))
+
+
+def test_columns_are_aligned_whatever_the_script() -> None:
+    names = ["mean", "平均", "مُحَمَّد", "ＦＵＬＬ", "한국어", "e\u0301a", "コーヒー"]
+    rows = [[Cell(name), Cell("12.3", value=12.3)] for name in names]
+    shown = io.StringIO()
+    print_table(Table([Heading("行", numeric=False), Heading("评分")], rows), Console(file=shown, width=60))
+    for line in shown.getvalue().splitlines():
+        if line.strip():
+            assert _columns(line[: line.index("12.3") if "12.3" in line else line.index("评分")]) == 10, repr(line)
+
+
+def _columns(text: str) -> int:
+    """Return how many columns of a terminal a text takes: two for wide letters, none for combining marks."""
+    shown = [letter for letter in text if unicodedata.category(letter) != "Mn"]
+    return sum(2 if unicodedata.east_asian_width(letter) in "WF" else 1 for letter in shown)

@@ -11,6 +11,7 @@ from experiments.pages.tables import (
     encoders,
     fused,
     main,
+    multilingual,
     origins,
     published,
     search,
@@ -35,6 +36,7 @@ MAKERS: dict[str, Callable[[], str]] = {
         origins,
         sentence_encoders,
         adapt,
+        multilingual,
     )
     for name, maker in part.TABLES.items()
 }

@@ -51,10 +51,14 @@ def similarity(
     # Imported only now, so that help and errors in the file do not wait for torch.
     from selfguide.correlation import spearman
     from selfguide.engine.encode import cosine, encode
+    from selfguide.engine.vocabulary_fit import foreign_text
     from selfguide.models.encoders import load_encoder
 
     model = load_encoder(encoder, pooling, device=device)
     scale = _scale(encoder, pooling)
+    compared = [str(first), str(second)] if read is None else [*read.first, *read.second]
+    if foreign := foreign_text(model.tokenizer, compared):
+        typer.echo(f"warning: {foreign}", err=True)
     if read is None:
         one, other = encode(model, [str(first), str(second)])
         value = float(cosine(one, other))

@@ -6,6 +6,7 @@ import pickle
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -22,6 +23,7 @@ from selfguide.comparison.texts import (
     NamedText,
     dev_rows,
     named_text,
+    read_sentences,
     write_pairs,
     write_sentences,
 )
@@ -224,6 +226,7 @@ def _prepared(
 ) -> SharedSetting:
     """Write what all cells need into the work folder, and return what identifies it."""
     from selfguide.engine.digest import model_digest
+    from selfguide.engine.vocabulary_fit import foreign_text
     from selfguide.models.encoders import load_encoder, quiet_libraries
     from selfguide.runs.run import GIVEN_ENCODER
 
@@ -236,6 +239,8 @@ def _prepared(
             named = GIVEN_ENCODER
             model.save(str(work / ENCODER), create_model_card=False)
     write_sentences(text, work / TEXT, reporter)
+    if foreign := foreign_text(model.tokenizer, list(islice(read_sentences(work / TEXT), 500))):
+        reporter.warn(foreign)
     if rows.dev is not None:
         write_pairs(rows.dev, work / DEV)
     (work / ROWS).write_bytes(pickle.dumps(rows))

@@ -18,7 +18,7 @@ MOST_PIECES = 1.3
 """And so is one that takes more than so many times the tokens of English, byte for byte."""
 _ENGLISH = 400
 _FEWEST_BYTES = 400
-"""Of a shorter text nothing is said, since a name or two decide its counts."""
+"""A shorter text has to be mostly unknown, since a name or two decide its other counts."""
 
 
 class VocabularyFit(NamedTuple):
@@ -73,7 +73,8 @@ def foreign_text(tokenizer: Any, sentences: Sequence[str]) -> str | None:
     # Numbers, punctuation and emoji belong to no language; a log file takes twice the tokens of prose in any.
     words = [" ".join(word for word in split_words(sentence) if word[0].isalpha()) for sentence in sentences]
     fit = vocabulary_fit(tokenizer, words)
-    if fit is None or fit.foreignness <= 1 or sum(len(text.encode()) for text in words) < _FEWEST_BYTES:
+    short = sum(len(text.encode()) for text in words) < _FEWEST_BYTES
+    if fit is None or fit.foreignness <= 1 or (short and fit.unknown <= 0.5):
         return None
     return (
         f"the encoder's tokenizer hardly knows the language of this text: {fit.describe()}; choose an encoder that was made for "

@@ -51,7 +51,8 @@ class Embedder:
     """A function from sentences to vectors, one row each and in order, that encodes no sentence twice.
 
     With ``check_order`` a few sentences are encoded a second time alone, to verify that rows come back in order. ``prompts`` are
-    the encoder's own for queries and for documents, put before texts in retrieval only.
+    the encoder's own for queries and for documents, put before texts in retrieval only; ``tokenizer`` is its tokenizer, to check
+    that it knows the language of a task.
     """
 
     def __init__(
@@ -62,8 +63,9 @@ class Embedder:
         *,
         check_order: bool,
         prompts: tuple[str, str] = ("", ""),
+        tokenizer: Any = None,
     ) -> None:
-        self.info = info
+        self.info, self.tokenizer = info, tokenizer
         self.query_prompt, self.document_prompt = prompts
         self._encode, self._reporter, self._check_order = encode, reporter, check_order
         self._row: dict[str, int] = {}
@@ -159,6 +161,7 @@ def embedder(
             reporter,
             check_order=False,
             prompts=_retrieval_prompts(model),
+            tokenizer=model.tokenizer,
         )
     if pooling is not None or layer is not None:
         raise UsageError("A pooling or a layer can be chosen for Transformer encoders only, not for a Python function.")
@@ -198,10 +201,12 @@ def pooled_embedders(
     model = load_encoder(encoder, device=device)
     shared = SharedPass(model, poolings, batch_size)
     reporter = reporter or Reporter(quiet=True)
-    made = []
+    made: list[Embedder] = []
     for pooling in poolings:
         info = _model_info(with_pooling(model, pooling), name or _name(encoder), pooling)
-        made.append(Embedder(shared.encoder(pooling), info, reporter, check_order=False))
+        # Of several poolings the first checks the language of the tasks, for all.
+        tokenizer = None if made else model.tokenizer
+        made.append(Embedder(shared.encoder(pooling), info, reporter, check_order=False, tokenizer=tokenizer))
     return made
 
 

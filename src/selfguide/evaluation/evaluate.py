@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import asdict
 from pathlib import Path
 
+from selfguide.engine.vocabulary_fit import foreign_text
 from selfguide.errors import UsageError
 from selfguide.evaluation.clustering import score_clustering
 from selfguide.evaluation.data import data_folder, find_data, own_pairs, retrieval_tasks
@@ -24,6 +25,7 @@ from selfguide.progress import Reporter
 from selfguide.versions import versions
 
 # What a task's score depends on; nothing else is in the protocol that is written beside it.
+_SAMPLED = 500
 _PROTOCOL: dict[Kind, tuple[str, ...]] = {
     "graded-pairs": ("similarity", "aggregation", "text", "bootstrap", "seed"),
     "binary-pairs": ("similarity", "text", "bootstrap", "seed"),
@@ -209,6 +211,7 @@ def _score_due(
             f"{vectors.info.name}: {len(known)} of {len(rows)} tasks were scored before; --again repeats them."
         )
     due = [item for item in rows if item.task.name not in known]
+    _warn_of_languages(vectors, due, reporter)
     # All pairs together; other tasks are larger and are encoded one by one, so that their memory is needed late.
     vectors.prepare(sentence for item in due if item.task.has_pairs for sentence in item.sentences())
     for item in due:
@@ -221,6 +224,22 @@ def _score_due(
                 store.add(score)
         known[item.task.name] = score
     return Evaluation(vectors.info, tuple(known[item.task.name] for item in rows))
+
+
+def _warn_of_languages(vectors: Embedder, due: list[TaskData], reporter: Reporter) -> None:
+    """Warn of tasks of graded pairs whose language the encoder's tokenizer hardly knows."""
+    if vectors.tokenizer is None:
+        return
+    foreign = []
+    for item in due:
+        sentences = item.sentences() if item.task.has_pairs else []
+        if foreign_text(vectors.tokenizer, sentences[:: max(1, len(sentences) // _SAMPLED)]):
+            foreign.append(item.task.title)
+    if foreign:
+        reporter.warn(
+            f"the tokenizer of {vectors.info.name} hardly knows the language of {', '.join(foreign)}; choose an encoder that was "
+            "made for it."
+        )
 
 
 def paired(
