@@ -128,7 +128,9 @@ def test_commands_say_that_an_english_encoder_does_not_know_the_text(
     text = files / f"{code}.txt"
     assert said in command("encode", text, "--encoder", "mini", "--output", tmp_path / "a.npy").err
     assert said in command("similarity", "--pairs", files / f"{code}.tsv", "--encoder", "mini").err
-    scored = command("eval", "mini", "--pairs", files / f"{code}.tsv", "--bootstrap", "0").err
+    scored = command(
+        "eval", "mini", "--pairs", files / f"{code}.tsv", "--bootstrap", "0", "--output", tmp_path / "scores"
+    ).err
     assert f"the tokenizer of mini hardly knows the language of {code};" in scored
     row = ("--methods", "mean", "--encoder", "mini", "--pairs", files / f"{code}.tsv", "--bootstrap", "0")
     assert said in command("compare", text, *row, "--output", tmp_path / "compared", "--no-report", "--jobs", "1").err

@@ -122,6 +122,18 @@ def test_curl_gets_vectors_cosines_and_sentences(server: Served, expected: np.nd
     assert curl(f"{server.url}/nowhere", *words[:-1])[0] == 404
 
 
+def test_any_script_comes_through_and_the_page_runs_in_its_direction(server: Served, bert: Path) -> None:
+    said = ["الطفلة الصغيرة رسمت الساعة", "小女孩画了那首歌。", "la niña pintó", "👩‍👩‍👧 قهوة 本 the old man"]
+    answer = server.post(input=said).json()
+    ids = selfguide.load_encoder(bert).tokenizer(said)["input_ids"]
+    assert answer["usage"]["prompt_tokens"] == sum(map(len, ids))
+    ours = selfguide.encode(str(bert), said, show_progress=False)
+    assert np.abs(np.array([row["embedding"] for row in answer["data"]]) - ours).max() < 1e-6
+    page = server.client.get("/").text
+    assert page.count('rows="2" dir="auto"') == 2
+    assert 'text.dir = "auto"' in page
+
+
 @pytest.mark.parametrize(
     ("body", "part"),
     [

@@ -239,7 +239,7 @@ def _prepared(
             named = GIVEN_ENCODER
             model.save(str(work / ENCODER), create_model_card=False)
     write_sentences(text, work / TEXT, reporter)
-    if foreign := foreign_text(model.tokenizer, list(islice(read_sentences(work / TEXT), 500))):
+    if foreign := foreign_text(getattr(model, "tokenizer", None), list(islice(read_sentences(work / TEXT), 500))):
         reporter.warn(foreign)
     if rows.dev is not None:
         write_pairs(rows.dev, work / DEV)

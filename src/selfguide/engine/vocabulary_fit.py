@@ -35,7 +35,7 @@ class VocabularyFit(NamedTuple):
         return max(self.pieces / MOST_PIECES, self.unknown / MOST_UNKNOWN)
 
     def describe(self) -> str:
-        """Say in words what was measured."""
+        """Return in words what was measured."""
         unknown = f"{100 * self.unknown:.0f} % of its tokens are unknown"
         return f"{unknown}, and a byte takes {self.pieces:.1f} times as many as one of English"
 

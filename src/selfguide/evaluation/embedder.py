@@ -161,7 +161,7 @@ def embedder(
             reporter,
             check_order=False,
             prompts=_retrieval_prompts(model),
-            tokenizer=model.tokenizer,
+            tokenizer=getattr(model, "tokenizer", None),
         )
     if pooling is not None or layer is not None:
         raise UsageError("A pooling or a layer can be chosen for Transformer encoders only, not for a Python function.")
@@ -205,7 +205,7 @@ def pooled_embedders(
     for pooling in poolings:
         info = _model_info(with_pooling(model, pooling), name or _name(encoder), pooling)
         # Of several poolings the first checks the language of the tasks, for all.
-        tokenizer = None if made else model.tokenizer
+        tokenizer = None if made else getattr(model, "tokenizer", None)
         made.append(Embedder(shared.encoder(pooling), info, reporter, check_order=False, tokenizer=tokenizer))
     return made
 

@@ -175,7 +175,7 @@ def _unit_vectors(
     encoder: str | Path | SentenceTransformer, sentences: list[str], device: str | None, reporter: Reporter
 ) -> NDArray[np.float32]:
     model = load_encoder(encoder, device=device)
-    if foreign := foreign_text(model.tokenizer, sentences[:: max(1, len(sentences) // 500)]):
+    if foreign := foreign_text(getattr(model, "tokenizer", None), sentences[:: max(1, len(sentences) // 500)]):
         reporter.warn(foreign)
     parts = []
     with reporter.bar(f"encoding with {_name(encoder)}", len(sentences), "sentences") as advance:

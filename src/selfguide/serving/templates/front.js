@@ -70,11 +70,14 @@ if (at("query")) {
     number.className = "cosine";
     number.textContent = hit.cosine === null ? "" : hit.cosine.toFixed(2).replace("-", "−");
     const text = document.createElement("span");
+    text.lang = "";
+    text.dir = "auto";
     text.textContent = hit.text;
     const columns = Object.entries(hit.columns).filter(([, value]) => value !== null);
     if (columns.length) {
       const more = document.createElement("span");
       more.className = "columns";
+      more.dir = "auto";
       more.textContent = columns.map(([name, value]) => `${name}: ${value}`).join(" · ");
       text.append(more);
     }
