@@ -62,8 +62,9 @@ class Embedder:
         *,
         check_order: bool,
         prompts: tuple[str, str] = ("", ""),
+        device: str = "",
     ) -> None:
-        self.info = info
+        self.info, self.device = info, device
         self.query_prompt, self.document_prompt = prompts
         self._encode, self._reporter, self._check_order = encode, reporter, check_order
         self._row: dict[str, int] = {}
@@ -159,6 +160,7 @@ def embedder(
             reporter,
             check_order=False,
             prompts=_retrieval_prompts(model),
+            device=str(model.device),
         )
     if pooling is not None or layer is not None:
         raise UsageError("A pooling or a layer can be chosen for Transformer encoders only, not for a Python function.")
@@ -201,7 +203,8 @@ def pooled_embedders(
     made = []
     for pooling in poolings:
         info = _model_info(with_pooling(model, pooling), name or _name(encoder), pooling)
-        made.append(Embedder(shared.encoder(pooling), info, reporter, check_order=False))
+        encode = shared.encoder(pooling)
+        made.append(Embedder(encode, info, reporter, check_order=False, device=str(model.device)))
     return made
 
 
