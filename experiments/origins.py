@@ -62,7 +62,11 @@ def found(content: Any) -> set[str]:
         "date": content.get("date") or content.get("finished"),
         "machine": content.get("device") or content.get("devices"),
         "versions": content.get("versions") or ("python" in content and "torch" in content),
-        "seeds": "seed" in content or content.get("seeds") or setting.get("seeds") or _seeds_of_rows(content),
+        "seeds": "seed" in content
+        or content.get("seeds")
+        or setting.get("seeds")
+        or "seed" in (content.get("protocol") or {})
+        or _seeds_of_rows(content),
         "encoder": setting.get("encoder_digest")
         or _digest(content.get("encoder"))
         or _digests(content.get("encoders")),
@@ -103,7 +107,7 @@ _R, _P = "experiments/results", "experiments/pretraining/mini"
 _NAMED = "the text is named, and its number of sentences or source given; a digest was not written then"
 _OWN = "made from the package's own demonstration sentences, which are in the repository; the file does not say so"
 _NO_SEED = "the file does not state its seeds"
-_EVAL = "`selfguide eval` keeps scores with digests, versions and date, but not its command and its machine"
+_EVAL = "`selfguide eval` kept digests, versions and date then, and neither its command nor its machine"
 _RANDOM = "a randomly initialised encoder of a given shape, which has no digest"
 
 EARLIER: dict[str, dict[str, str]] = {
@@ -121,12 +125,10 @@ EARLIER: dict[str, dict[str, str]] = {
     f"{_R}/evaluation-all-MiniLM-L6-v2/scores.json": {
         "command": _EVAL,
         "machine": _EVAL,
-        "seeds": "nothing is drawn but bootstrap samples, whose seed is fixed",
     },
     f"{_R}/evaluation-mini/scores.json": {
         "command": _EVAL,
         "machine": _EVAL,
-        "seeds": "nothing is drawn but bootstrap samples, whose seed is fixed",
     },
     f"{_R}/fused-ablation.json": {"text": _NAMED},
     f"{_R}/fused-cost.json": {"text": _OWN, "seeds": _NO_SEED},

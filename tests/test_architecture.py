@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import ast
 import os
+import re
 import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+from selfguide.methods import registry
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -50,3 +54,16 @@ def test_an_arrow_turned_round_breaks_them(copied: Path, module: str, statement:
     assert found.returncode == 1
     broken = [line for line in found.stdout.splitlines() if line.rstrip().endswith("BROKEN")]
     assert any(line.startswith(contract) for line in broken), found.stdout
+
+
+@pytest.mark.parametrize("room", ["calibration", "cli", "comparison", "evaluation", "runs", "training"])
+def test_no_method_is_named_where_methods_are_used(room: str) -> None:
+    """Names of poolings are left out: there the same words say how tokens are averaged."""
+    names = {info.name for info in registry.builtin_methods() if info.family != "pooling"}
+    assert len(names) > 20
+    named = []
+    for path in (ROOT / "src" / "selfguide" / room).rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Constant) and isinstance(node.value, str) and " " not in node.value:
+                named += [f"{path.name}: {word}" for word in names & set(re.split(r"[,+:]", node.value))]
+    assert named == []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import runpy
 import sys
 from collections.abc import Callable, Iterator
 from importlib import import_module
@@ -13,8 +14,10 @@ import numpy as np
 import pytest
 import torch
 from sentence_transformers import SentenceTransformer
+from sentence_transformers.sentence_transformer.losses import MultipleNegativesRankingLoss
 
 import selfguide
+from resuming import assert_resumes_exactly
 from toys import Outcome
 
 ROOT = Path(__file__).parent.parent
@@ -139,3 +142,34 @@ def test_its_main_prints_both(example: Callable[[str], Any], bert: Path, capsys:
     example("other_encoder").main(["--beside", str(bert)])
     lines = capsys.readouterr().out.splitlines()
     assert [line.split("  ")[0].partition(" Spearman")[0] for line in lines] == [str(bert), "TF-IDF and SVD"]
+
+
+def test_own_method_is_shown_trains_compares_and_resumes(
+    command: Callable[..., Outcome],
+    bert: Path,
+    text_file: Path,
+    dev_file: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: Any,
+) -> None:
+    script = ROOT / "examples" / "own_method.py"
+    assert len(script.read_text(encoding="utf-8").splitlines()) <= 40
+    monkeypatch.syspath_prepend(str(script.parent))
+    shown = command("methods", "own_method:SoftPositives")
+    assert shown.code == 0, shown.err
+    assert "A sentence and itself are a pair" in shown.out
+    assert "--scale" in shown.out
+    assert_resumes_exactly("own_method:SoftPositives", MultipleNegativesRankingLoss, bert, tmp_path)
+
+    def toy_comparison(encoder: str, *given: Any, **more: Any) -> Any:
+        assert encoder == "mini"
+        return compare(bert, *given, **more, pairs=dev_file, tasks=(), jobs=1)
+
+    compare = selfguide.compare
+    monkeypatch.setattr(selfguide, "compare", toy_comparison)
+    monkeypatch.setattr(sys, "argv", [str(script), str(text_file), "max_steps=1", "batch_size=4"])
+    runpy.run_path(str(script), run_name="__main__")
+    printed = capsys.readouterr().out
+    assert all(f"| {label} |" in printed for label in ("mean", "own", "sharp"))
+    del sys.modules["own_method"]

@@ -106,6 +106,11 @@ def file_digest(path: Path) -> str:
     return digest.hexdigest()
 
 
+def json_digest(content: Any) -> str:
+    """Return the SHA-256 of plain values, whatever the order of their keys; what JSON does not know is taken as text."""
+    return hashlib.sha256(json.dumps(content, sort_keys=True, default=str).encode()).hexdigest()
+
+
 def folder_digests(folder: Path, leave_out: Callable[[Path], bool] = lambda path: False) -> dict[str, str]:
     """Return the digest of every file in a folder, by its path below it; of a link, the digest of what it points to.
 

@@ -135,6 +135,11 @@ def test_options_in_the_pages_exist() -> None:
         assert not unknown, (page, unknown)
 
 
+def test_every_method_has_its_entry_in_the_list_of_methods() -> None:
+    listed = (ROOT / "docs" / "methods" / "index.md").read_text(encoding="utf-8")
+    assert [info.name for info in registry.builtin_methods() if f"`{info.name}`" not in listed] == []
+
+
 def test_source_files_named_in_the_pages_exist() -> None:
     for page in (ROOT / "docs").rglob("*.md"):
         spans = re.findall(r"`((?:[\w-]+/)+[\w.]+\.py)`", page.read_text(encoding="utf-8"))

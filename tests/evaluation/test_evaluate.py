@@ -276,7 +276,12 @@ def test_the_command_shows_a_table_and_writes_both_files(
     assert "(cls)" in done.out
     assert "(mean)" in done.out
     assert "minus" in done.out
-    assert len(json.loads((out / "scores.json").read_text(encoding="utf-8"))) == 2
+    kept = json.loads((out / "scores.json").read_text(encoding="utf-8"))
+    assert len(kept) == 2
+    for row in kept:
+        assert row["command"].startswith(f"selfguide eval {tiny('bert')} --pooling cls,mean")
+        assert str(out) not in row["command"]
+        assert row["device"] == str(selfguide.load_encoder(tiny("bert")).device)
     again = command(
         "eval", str(tiny("bert")), "--pooling", "cls,mean", "--pairs", str(pairs_file), "--bootstrap", "20",
         "--output", str(out),

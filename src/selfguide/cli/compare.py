@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -11,6 +10,7 @@ import typer
 
 from selfguide.cli import options as shared
 from selfguide.errors import UsageError
+from selfguide.methods.registry import FIRST_COMPARISON
 
 if TYPE_CHECKING:
     from selfguide.comparison.compare import Comparison
@@ -32,7 +32,7 @@ def compare(
     ] = None,
     methods: Annotated[
         str, typer.Option("--methods", "-m", help="Specs with commas, such as mean,simcse:epochs=2,sg-opt+whitening.")
-    ] = "mean,whitening,sg-opt",
+    ] = FIRST_COMPARISON,
     seeds: Annotated[str, typer.Option(help="How many seeds (1, 2, 3 …), or which, with commas.")] = "3",
     tasks: Annotated[str, typer.Option(help="Tasks and groups with commas, as for `selfguide eval`.")] = "",
     dev: Annotated[
@@ -152,7 +152,7 @@ def compare(
         download=not offline,
         device=device,
         batch_size=batch_size,
-        command=command_typed(sys.argv[1:]),
+        command=shared.command_typed(sys.argv[1:]),
         quiet=quiet,
     )
     _show(found, output, report, reporter)
@@ -208,14 +208,3 @@ def seeds_named(word: str) -> int | list[int]:
     except ValueError:
         raise UsageError(f"--seeds takes a number of seeds, or seeds with commas, not {word!r}.") from None
     return numbers if "," in word or not numbers else numbers[0]
-
-
-def command_typed(words: list[str]) -> str:
-    """Return the command for the record, without the options that name folders of this machine."""
-    own = ("--data", "--output", "-o")
-    kept, skip = [], False
-    for word in words:
-        if not skip and word not in own and not word.startswith(("--data=", "--output=")):
-            kept.append(word)
-        skip = not skip and word in own
-    return shlex.join(["selfguide", *kept])

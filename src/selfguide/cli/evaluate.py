@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -108,7 +109,10 @@ def evaluate(
         )
     embedders = _embedders(encoders, pooling, layer, device, batch_size, reporter)
     if rows:
-        evaluations = [score_all(item, rows, protocol, reporter, output=output, again=again) for item in embedders]
+        command = shared.command_typed(sys.argv[1:])
+        evaluations = [
+            score_all(item, rows, protocol, reporter, output=output, again=again, command=command) for item in embedders
+        ]
         _show(evaluations)
         if significance:
             _show_significance(embedders, rows, protocol)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import shlex
 import typing
 from collections.abc import Sequence
 from dataclasses import MISSING, fields, is_dataclass
@@ -132,3 +133,14 @@ def _field_docs(cls: type[Any]) -> dict[str, str]:
             case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(text))):
                 docs[name] = " ".join(text.split())
     return docs
+
+
+def command_typed(words: list[str]) -> str:
+    """Return the command for the record, without the options that name folders of this machine."""
+    own = ("--data", "--output", "-o")
+    kept, skip = [], False
+    for word in words:
+        if not skip and word not in own and not word.startswith(("--data=", "--output=")):
+            kept.append(word)
+        skip = not skip and word in own
+    return shlex.join(["selfguide", *kept])

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from selfguide.cli import options as shared
-from selfguide.cli.compare import command_typed, seeds_named
+from selfguide.cli.compare import seeds_named
 
 if TYPE_CHECKING:
     from selfguide.progress import Reporter
@@ -102,7 +102,7 @@ def study(
         jobs=jobs,
         again=again,
         device=device,
-        command=command_typed(sys.argv[1:]),
+        command=shared.command_typed(sys.argv[1:]),
         quiet=quiet,
     )
     _show(found, folder, report, reporter)

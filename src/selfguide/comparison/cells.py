@@ -17,7 +17,7 @@ from typing import Any
 from selfguide.comparison.specs import Spec, Stage
 from selfguide.errors import SelfguideError
 from selfguide.evaluation.results import TaskScore
-from selfguide.files import read_json, write_text
+from selfguide.files import json_digest, read_json, write_text
 
 FOLDER = "cells"
 # Training settings that do not change a result, or should not.
@@ -43,7 +43,7 @@ class SharedSetting:
     def digest(self) -> str:
         """A hash of what decides; cells of two comparisons that share it can be run by either."""
         decisive = (self.encoder_digest, self.fingerprint, self.dev_digest, self.tasks, self.protocol)
-        return hashlib.sha256(json.dumps(decisive, sort_keys=True, default=str).encode()).hexdigest()[:16]
+        return json_digest(decisive)[:16]
 
     def difference(self, other: SharedSetting) -> str | None:
         """Return, in a few words, why results of the two cannot stand in one table; None where they can."""

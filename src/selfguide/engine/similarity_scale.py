@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from selfguide.errors import SelfguideError
-from selfguide.files import folder_digests, read_json, write_text
+from selfguide.files import folder_digests, json_digest, read_json, write_text
 
 SCALE_FILE = "similarity.json"
 SAMPLED = 500
@@ -164,4 +164,4 @@ def folder_weights(folder: Path) -> str:
     digests = folder_digests(
         folder, leave_out=lambda path: path.suffix != ".safetensors" and path.name not in _CONFIGURATIONS
     )
-    return hashlib.sha256(json.dumps(digests, sort_keys=True).encode()).hexdigest()[:16]
+    return json_digest(digests)[:16]

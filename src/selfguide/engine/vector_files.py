@@ -27,7 +27,7 @@ from typing import IO, TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from selfguide.errors import InterruptedRun, SelfguideError, UsageError
-from selfguide.files import atomic_path, read_json, remove_leftovers, write_text
+from selfguide.files import atomic_path, json_digest, read_json, remove_leftovers, write_text
 from selfguide.locks import beside, held
 
 if TYPE_CHECKING:
@@ -188,7 +188,7 @@ class PartialVectors:
             before, self.overwrite = stored["setting"], stored["overwrite"] or self.overwrite
             progress = read_json(self.folder / "progress.json")
             kept = progress["kept"]
-            sound = progress["digest"] == _json_digest(kept)
+            sound = progress["digest"] == json_digest(kept)
             if sound and kept["complete"] and not self._data.path.exists() and self.output.exists():
                 self.rows, self._complete = kept["rows"], True
                 return
@@ -303,7 +303,7 @@ class PartialVectors:
             "text": self._text.hexdigest(),
             "state": self.state,
         }
-        write_text(self.folder / "progress.json", json.dumps({"kept": kept, "digest": _json_digest(kept)}))
+        write_text(self.folder / "progress.json", json.dumps({"kept": kept, "digest": json_digest(kept)}))
 
     def _header(self, rows: int) -> bytes:
         """Return the header of a ``.npy`` file; numpy pads it with room for a growing first axis."""
@@ -410,7 +410,3 @@ def _json_lines(sentences: list[str], vectors: NDArray[Any]) -> bytes:
 
 def _framed(sentence: str) -> bytes:
     return sentence.encode("utf-8", "surrogatepass") + b"\0"
-
-
-def _json_digest(content: Any) -> str:
-    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()

@@ -63,9 +63,10 @@ class Embedder:
         *,
         check_order: bool,
         prompts: tuple[str, str] = ("", ""),
+        device: str = "",
         tokenizer: Any = None,
     ) -> None:
-        self.info, self.tokenizer = info, tokenizer
+        self.info, self.device, self.tokenizer = info, device, tokenizer
         self.query_prompt, self.document_prompt = prompts
         self._encode, self._reporter, self._check_order = encode, reporter, check_order
         self._row: dict[str, int] = {}
@@ -161,6 +162,7 @@ def embedder(
             reporter,
             check_order=False,
             prompts=_retrieval_prompts(model),
+            device=str(model.device),
             tokenizer=getattr(model, "tokenizer", None),
         )
     if pooling is not None or layer is not None:
@@ -206,7 +208,8 @@ def pooled_embedders(
         info = _model_info(with_pooling(model, pooling), name or _name(encoder), pooling)
         # Of several poolings the first checks the language of the tasks, for all.
         tokenizer = None if made else getattr(model, "tokenizer", None)
-        made.append(Embedder(shared.encoder(pooling), info, reporter, check_order=False, tokenizer=tokenizer))
+        encode, where = shared.encoder(pooling), str(model.device)
+        made.append(Embedder(encode, info, reporter, check_order=False, device=where, tokenizer=tokenizer))
     return made
 
 

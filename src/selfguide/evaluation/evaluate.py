@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
 from selfguide.engine.vocabulary_fit import foreign_text
@@ -171,6 +171,7 @@ def score_all(
     *,
     output: Path | None = None,
     again: bool = False,
+    command: str | None = None,
 ) -> Evaluation:
     """Score an encoder on every task that has no score yet.
 
@@ -181,13 +182,14 @@ def score_all(
         reporter: Where notes and progress bars go.
         output: Folder that keeps the scores, each as soon as it is computed.
         again: Compute scores that the folder holds all the same.
+        command: The command line, for the record.
 
     Returns:
         The scores in the order of the tasks.
     """
     if output is None:
         return _score_due(vectors, rows, protocol, reporter, None, again)
-    store = ScoreFolder(output)
+    store = ScoreFolder(output, command)
     with store.announced(reporter):
         return _score_due(vectors, rows, protocol, reporter, store, again)
 
@@ -221,7 +223,7 @@ def _score_due(
         if score is None:
             score = _score(item, vectors, protocol, reporter)
             if store is not None:
-                store.add(score)
+                score = store.add(replace(score, device=vectors.device))
         known[item.task.name] = score
     return Evaluation(vectors.info, tuple(known[item.task.name] for item in rows))
 

@@ -8,7 +8,7 @@ import json
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -52,6 +52,10 @@ class TaskScore:
     versions: dict[str, str]
     date: str
     seconds: float
+    command: str | None = None
+    """The command line that made it; None from Python."""
+    device: str = ""
+    """What it was computed on; empty for an encoder that is a function."""
 
     @property
     def key(self) -> tuple[str, str, str, dict[str, Any]]:
@@ -59,8 +63,9 @@ class TaskScore:
         return self.task, self.encoder.digest, self.data.digest, self.protocol
 
     def to_dict(self) -> dict[str, Any]:
-        """Return plain values for JSON; NaN becomes None."""
-        return _plain(asdict(self))
+        """Return plain values for JSON; NaN becomes None. Command and device are left out where they are not known."""
+        unknown = [name for name in ("command", "device") if not getattr(self, name)]
+        return _plain({name: value for name, value in asdict(self).items() if name not in unknown})
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> TaskScore:
@@ -78,7 +83,7 @@ class TaskScore:
         values["notes"] = tuple(values["notes"])
         values["encoder"] = EncoderInfo(**values["encoder"])
         values["data"] = DataInfo(**values["data"])
-        return cls(**{item.name: values[item.name] for item in fields(cls)})
+        return cls(**{item.name: values[item.name] for item in fields(cls) if item.name in values})
 
 
 @dataclass(frozen=True)
@@ -112,8 +117,8 @@ class ScoreFolder:
     meanwhile.
     """
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
+    def __init__(self, folder: Path, command: str | None = None) -> None:
+        self.folder, self._command = folder, command
         self.scores: list[TaskScore] = _read(folder / SCORES_FILE)
         self._seen = self._state()
 
@@ -163,15 +168,19 @@ class ScoreFolder:
         key = (task, encoder.digest, data_digest, protocol)
         return next((score for score in self.scores if score.key == key), None)
 
-    def add(self, score: TaskScore) -> None:
+    def add(self, score: TaskScore) -> TaskScore:
         """Add a score, in place of a former one with the same key, and write both files.
 
         Args:
             score: The score.
 
+        Returns:
+            The score with the command that made it.
+
         Raises:
             SelfguideError: They cannot be written.
         """
+        score = replace(score, command=self._command)
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
             with self._alone():
@@ -183,6 +192,7 @@ class ScoreFolder:
                 self._seen = self._state()
         except OSError as error:
             raise self._unwritable(error) from None
+        return score
 
     @contextmanager
     def _alone(self) -> Iterator[None]:

@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 
 GROUP = "selfguide.methods"
 """Entry-point group through which installed packages add methods."""
+FIRST_COMPARISON = "mean,whitening,sg-opt"
+"""What ``selfguide compare`` compares where no method is named."""
 _PATH = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_<][\w.<>]*")
 _SHARED = ("base", "registry", "search", "__init__")
 

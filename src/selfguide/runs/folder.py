@@ -8,7 +8,6 @@ one process at a time owns both names (:mod:`selfguide.locks`).
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import json
 import os
 import shutil
@@ -23,6 +22,7 @@ from selfguide.errors import InterruptedRun, SelfguideError, UsageError
 from selfguide.files import (
     damage_of,
     folder_digests,
+    json_digest,
     private_folder,
     read_json,
     replace_folder,
@@ -201,7 +201,7 @@ def stored_config(output: str | Path) -> RunConfig:
 def _digest(content: dict[str, Any]) -> str:
     """Return a hash of the configuration and choices that a work folder keeps."""
     decisive = {name: content.get(name) for name in ("config", "choices")}
-    return hashlib.sha256(json.dumps(decisive, sort_keys=True).encode()).hexdigest()
+    return json_digest(decisive)
 
 
 def _refuse_before_anything_is_made(final: Path, work: Path, overwrite: bool, resume: bool) -> None:
