@@ -40,75 +40,107 @@ OURS, PLAIN, PLAIN_ASYNC = "selfguide serve", "plain FastAPI", "plain FastAPI, a
 TOLERANCE = {OURS: 1e-6, PLAIN: 1e-5, PLAIN_ASYNC: 1e-5}
 _SOAK_CLIENTS = 64
 SENTENCES = 1000
+_BEGAN = time.monotonic()
 
 
 def main() -> None:
     """Measure, and write the results file."""
     arguments = _arguments()
-    content: dict[str, Any] = {
-        **provenance(None, text=text_facts("the demonstration's sentences", demo_sentences()), seeds=NONE),
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that the servers end, too
+    setting: dict[str, Any] = {
         "cpu_threads": int(os.environ.get("OMP_NUM_THREADS", os.cpu_count() or 1)),
         "cores": os.cpu_count(),
-        # Above about 0.1 before anything starts, other programs use the machine too: then only the ratios of a run say something.
-        "load_average_before": round(os.getloadavg()[0], 1),
         "fastapi": version("fastapi"),
         "uvicorn": version("uvicorn"),
         "rounds": arguments.rounds,
         "seconds_a_measurement": arguments.seconds,
         "tolerance": TOLERANCE,
+    }
+    content = {
+        **provenance(None, text=text_facts("the demonstration's sentences", demo_sentences()), seeds=NONE),
+        # Above about 0.1 before anything starts, other programs use the machine too: then only the ratios of a run say something.
+        "load_average_before": round(os.getloadavg()[0], 1),
+        **setting,
         "encoders": [],
     }
-    for place, (name, folder) in enumerate(arguments.encoders):
-        soak = arguments.soak if place == len(arguments.encoders) - 1 else 0
-        content["encoders"].append(measure(name, folder, soak, arguments))
-        write(arguments.out or RESULTS / "serving-load.json", content)
+    earlier = _earlier(arguments.out, setting)
+    for name, folder in arguments.encoders:
+        row: dict[str, Any] = {"name": name, "weights": folder_hash(folder)}
+        row = next((found for found in earlier if all(found.get(key) == row[key] for key in row)), row)
+        content["encoders"].append(row)
+    for place, (_, folder) in enumerate(arguments.encoders):
+        measure(content, content["encoders"][place], folder, arguments.soak if place == 0 else 0, arguments)
 
 
-def measure(name: str, folder: Path, soak: int, arguments: argparse.Namespace) -> dict[str, Any]:
-    """Measure the servers with one encoder.
+def _earlier(path: Path, setting: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return the encoders' rows of a file that a command with the same settings wrote; none if there is no such file."""
+    if not path.exists():
+        return []
+    found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    if any(found.get(key) != value for key, value in setting.items()):
+        raise SystemExit(f"{path.name} was measured with other settings: move it away, or use its settings.")
+    rows: list[dict[str, Any]] = found["encoders"]
+    return rows
+
+
+def measure(
+    content: dict[str, Any], row: dict[str, Any], folder: Path, soak: int, arguments: argparse.Namespace
+) -> None:
+    """Measure with one encoder what its row does not hold yet, and write the file after every setting.
 
     Args:
-        name: Its name.
-        folder: Its folder.
+        content: The file.
+        row: The encoder's part of it, which grows: medians over the rounds by server and number of clients, and the ratios.
+        folder: The encoder's folder.
         soak: Number of requests of the long run; 0 for none.
         arguments: The command's.
-
-    Returns:
-        Medians over the rounds by server and number of clients, and the ratios.
     """
+    words = _servers(folder, arguments)
+    found = row.setdefault("servers", {server: [] for server in words})
+    measured = {one["clients"] for one in found[PLAIN]}
+    wanted = [] if arguments.soak_only else [one for one in arguments.clients if one not in measured]
     with tempfile.TemporaryDirectory() as scratch:
         vectors = _vectors(folder, Path(scratch))
-        row: dict[str, Any] = {"name": name, "weights": folder_hash(folder)}
-        if not arguments.soak_only:
+        if wanted:
             with ExitStack() as stack:
-                words = _servers(folder, arguments)
                 servers = {server: stack.enter_context(_running(start)) for server, start in words.items()}
-                row["servers"] = _rounds(servers, vectors, arguments)
-            row["ratios"] = _ratios(row["servers"])
-            print(json.dumps(row["ratios"], indent=1), file=sys.stderr, flush=True)
-        if soak:
+                for server, (_, port) in servers.items():  # a warm-up that is not counted
+                    ask(port, vectors[server], "--clients", "16", "--seconds", "3")
+                for clients in wanted:
+                    if _used_up(arguments):
+                        return
+                    for server, value in _rounds(servers, vectors, clients, arguments).items():
+                        found[server].append(value)
+                        found[server].sort(key=lambda one: arguments.clients.index(one["clients"]))
+                    row["ratios"] = _ratios(found)
+                    write(arguments.out, content)
+        if soak and "soak" not in row and not _used_up(arguments):
             with _running(_ours(folder)) as (process, port):
                 row["soak"] = _soak(process, port, vectors[OURS], soak, arguments)
-    return row
+            write(arguments.out, content)
+
+
+def _used_up(arguments: argparse.Namespace) -> bool:
+    return arguments.minutes is not None and time.monotonic() - _BEGAN > 60 * arguments.minutes
 
 
 def _rounds(
-    servers: dict[str, tuple[subprocess.Popen[bytes], int]], vectors: dict[str, Path], arguments: argparse.Namespace
-) -> dict[str, list[dict[str, Any]]]:
-    found: dict[str, list[dict[str, Any]]] = {server: [] for server in servers}
-    for server, (_, port) in servers.items():  # a warm-up that is not counted
-        ask(port, vectors[server], "--clients", "16", "--seconds", "3")
-    for clients in arguments.clients:
-        runs: dict[str, list[dict[str, Any]]] = {server: [] for server in servers}
-        for _ in range(arguments.rounds):
-            for server, (_, port) in servers.items():
-                words = ["--clients", str(clients), "--seconds", str(arguments.seconds), "--tolerance"]
-                runs[server].append(ask(port, vectors[server], *words, str(TOLERANCE[server])))
-        for server, values in runs.items():
-            row = _median(values)
-            found[server].append(row)
-            shown = f"{row['requests_per_second']:.0f}/s, p50 {row['p50_ms']:.0f} ms, p99 {row['p99_ms']:.0f} ms"
-            print(f"{clients} clients, {server}: {shown}", file=sys.stderr, flush=True)
+    servers: dict[str, tuple[subprocess.Popen[bytes], int]],
+    vectors: dict[str, Path],
+    clients: int,
+    arguments: argparse.Namespace,
+) -> dict[str, dict[str, Any]]:
+    """Ask the servers in turns with so many clients, and return the medians by server."""
+    runs: dict[str, list[dict[str, Any]]] = {server: [] for server in servers}
+    for _ in range(arguments.rounds):
+        for server, (_, port) in servers.items():
+            words = ["--clients", str(clients), "--seconds", str(arguments.seconds), "--tolerance"]
+            runs[server].append(ask(port, vectors[server], *words, str(TOLERANCE[server])))
+    found = {}
+    for server, values in runs.items():
+        found[server] = row = _median(values)
+        shown = f"{row['requests_per_second']:.0f}/s, p50 {row['p50_ms']:.0f} ms, p99 {row['p99_ms']:.0f} ms"
+        print(f"{clients} clients, {server}: {shown}", file=sys.stderr, flush=True)
     return found
 
 
@@ -167,9 +199,13 @@ def _soak(
     began = time.monotonic()
     memory: list[tuple[float, float]] = []
     with subprocess.Popen(command, stdout=subprocess.PIPE) as clients:
-        while clients.poll() is None:
-            memory.append((round(time.monotonic() - began, 1), round(_megabytes(process.pid), 1)))
-            time.sleep(2)
+        try:
+            while clients.poll() is None:
+                memory.append((round(time.monotonic() - began, 1), round(_megabytes(process.pid), 1)))
+                time.sleep(2)
+        except SystemExit:
+            clients.kill()
+            raise
         assert clients.stdout is not None
         found: dict[str, Any] = json.loads(clients.stdout.read())
     settled = [value for moment, value in memory if moment > 0.1 * memory[-1][0]]
@@ -199,7 +235,7 @@ def _megabytes(parent: int) -> float:
 def _vectors(folder: Path, scratch: Path) -> dict[str, Path]:
     """Write what the servers must answer; computed in a process that is gone when they run."""
     code = (
-        "import sys, numpy as np\n"
+        "import sys, numpy as np, torch\n"
         "from sentence_transformers import SentenceTransformer\n"
         "import selfguide\n"
         "from selfguide.data.resources import demo_sentences\n"
@@ -207,7 +243,7 @@ def _vectors(folder: Path, scratch: Path) -> dict[str, Path]:
         f"sentences = demo_sentences()[:{SENTENCES}]\n"
         "for place, vectors in (\n"
         "    (ours, selfguide.encode(folder, sentences, device='cpu', show_progress=False)),\n"
-        "    (plain, SentenceTransformer(folder, device='cpu').encode(sentences, show_progress_bar=False)),\n"
+        "    (plain, SentenceTransformer(folder, device='cpu', model_kwargs={'dtype': torch.float32}).encode(sentences)),\n"
         "):\n"
         "    np.savez(place, sentences=np.array(sentences), vectors=vectors)\n"
     )
@@ -264,15 +300,16 @@ def _ready(port: int) -> bool:
 
 def _arguments() -> argparse.Namespace:
     parser = command_parser(__doc__)
-    parser.add_argument("--encoders", nargs="+", default=["mini"], type=_named, help="mini, or NAME=FOLDER")
+    parser.add_argument("--encoders", nargs="+", default=[_named("mini")], type=_named, help="mini, or NAME=FOLDER")
     parser.add_argument("--clients", nargs="+", type=int, default=[1, 8, 64, 256])
     parser.add_argument("--with-async", action="store_true", help="a plain server with an async endpoint too")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=6.0, help="length of a measurement")
-    parser.add_argument("--soak", type=int, default=0, help="requests of the long run, with the last encoder")
+    parser.add_argument("--soak", type=int, default=0, help="requests of the long run, with the first encoder")
     parser.add_argument("--soak-only", action="store_true", help="nothing but the long run")
     parser.add_argument("--soak-seconds", type=float, default=900.0, help="its maximal length")
-    parser.add_argument("--out", type=Path, default=None)
+    parser.add_argument("--minutes", type=float, default=None, help="begin no further setting after so long")
+    parser.add_argument("--out", type=Path, default=RESULTS / "serving-load.json")
     return parser.parse_args()
 
 

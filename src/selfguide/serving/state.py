@@ -15,6 +15,7 @@ from selfguide.engine.similarity_scale import SimilarityScale
 from selfguide.engine.vector_form import VectorForm
 from selfguide.serving.admission import Places, Seat
 from selfguide.serving.encoder_process import EncoderProcess, Events, Job
+from selfguide.serving.map_source import MapSource
 from selfguide.serving.metrics import Metrics
 from selfguide.serving.refusals import Refusal
 from selfguide.serving.settings import ServeSettings
@@ -64,6 +65,8 @@ class State:
 
     settings: ServeSettings
     searcher: Searcher | None = None
+    map: MapSource | None = None
+    """The map that the page shows."""
     scales: Mapping[str, SimilarityScale] = field(default_factory=dict)
     """What a cosine means, for the encoders whose folder says it."""
     began: int = field(default_factory=lambda: int(time.time()))

@@ -61,6 +61,13 @@ for (const id of ["first", "second"]) {
   });
 }
 
+// What was found is marked on the map, whose own script listens.
+let lastFound = [];
+const mark = (found) => {
+  lastFound = found;
+  if (at("map") && !at("map").hidden) at("map").contentWindow.postMessage({found}, "*");
+};
+
 if (at("query")) {
   let timer = 0;
   let running = null;
@@ -85,17 +92,19 @@ if (at("query")) {
     if (running) running.abort();
     const query = at("query").value.trim();
     fail("search-failure", null);
-    if (!query) { at("hits").replaceChildren(); at("search-note").textContent = ""; return; }
+    if (!query) { at("hits").replaceChildren(); at("search-note").textContent = ""; mark([]); return; }
     running = new AbortController();
     try {
       const answer = await ask("search", {query, limit: 10}, running.signal);
       at("hits").replaceChildren(...answer.hits.map(line));
+      mark(answer.hits.map((hit) => hit.text));
       const milliseconds = Math.max(1, Math.round(1000 * answer.seconds));
       at("search-note").textContent = answer.hits.length ? `${answer.hits.length} hits in ${milliseconds} ms` : "Nothing was found.";
     } catch (error) {
       if (error.name === "AbortError") return;
       at("hits").replaceChildren();
       at("search-note").textContent = "";
+      mark([]);
       fail("search-failure", error);
     }
   };
@@ -103,18 +112,33 @@ if (at("query")) {
   at("query").addEventListener("input", () => { clearTimeout(timer); timer = setTimeout(search, 200); });
 }
 
-if (at("map") && at("key")) {
-  // A link carries no key, so the page fetches the map and opens what it got.
-  at("map").addEventListener("click", async (event) => {
-    event.preventDefault();
-    fail("map-failure", null);
-    try {
-      const response = await fetch("map", {headers: headers()});
-      if (!response.ok) throw new Error((await response.json()).error.message);
-      const place = URL.createObjectURL(await response.blob());
-      location.assign(place);
-    } catch (error) {
-      fail("map-failure", error);
+// The map is the content of a frame: it is fetched, because a frame's address carries no key.
+const showMap = async () => {
+  fail("map-failure", null);
+  try {
+    const response = await fetch("map", {headers: headers()});
+    if (response.ok) {
+      at("map").srcdoc = await response.text();
+      at("map").hidden = false;
+      at("map-note").textContent = "";
+      return;
     }
-  });
+    const message = (await response.json()).error.message;
+    at("map-note").textContent = response.status === 503 ? message : "";
+    if (response.status === 503) setTimeout(showMap, 2000);
+    else fail("map-failure", new Error(message));
+  } catch (error) {
+    at("map-note").textContent = "";
+    fail("map-failure", new Error("The server does not answer: is it still running?"));
+  }
+};
+
+if (at("map")) {
+  at("map").addEventListener("load", () => mark(lastFound));
+  if (at("key")) {
+    at("map-note").textContent = "The map is shown when the key has been given.";
+    at("key").addEventListener("change", showMap);
+  } else {
+    showMap();
+  }
 }
