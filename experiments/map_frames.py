@@ -2,9 +2,9 @@
 
     python -m experiments.map_frames
 
-Pages of several sizes are made of the demonstration's sentences, over and over, at seeded places in forty heaps: how fast a page is
-drawn depends on the number of points and not on what they mean. A script in the page then sends one event a frame (a pointer that
-drags the map, a wheel that turns), so that every frame has to draw all of it, and records the time between frames. Chromium runs
+Pages of several sizes are made of the demonstration's sentences, over and over, at seeded places in forty heaps: how fast a page
+is drawn depends on the number of points and not on what they mean. A script in the page then sends one event a frame (a pointer
+that drags the map, a wheel that turns), so that every frame has to draw all of it, and records the time between frames. Chromium runs
 without a GPU, so the figures are those of the processor: the slowest case.
 """
 
@@ -38,7 +38,7 @@ await new Promise((done) => {
     times.push(now);
     const turn = times.length;
     if (turn > frames) return done();
-    if (kind === "pan") send(PointerEvent, "pointermove", middle[0] + 60 * Math.sin(turn / 12), middle[1] + 40 * Math.cos(turn / 12));
+    if (kind === "pan") send(PointerEvent, "pointermove", middle[0] + 60 * Math.sin(turn / 12), middle[1] + turn % 50);
     if (kind === "zoom") send(WheelEvent, "wheel", ...middle, {deltaY: turn % 75 < 38 ? -40 : 40});
     if (kind === "hover") send(PointerEvent, "pointermove", (turn * 37) % box.width, (turn * 23) % box.height);
     requestAnimationFrame(step);
@@ -46,6 +46,10 @@ await new Promise((done) => {
   requestAnimationFrame(step);
 });
 return times;
+"""
+_MIDDLE = """
+const box = document.getElementById("map").getBoundingClientRect();
+return [box.left + box.width / 2, box.top + box.height / 2];
 """
 
 
@@ -113,9 +117,7 @@ def measured(file: Path, count: int, screen: str, scratch: Path) -> dict[str, An
         idle = _rate(window, "nothing")
         for kind in ("pan", "zoom", "hover", "switch"):
             if kind == "pan":
-                x, y = window.run(
-                    "const b = document.getElementById('map').getBoundingClientRect(); return [b.left + b.width / 2, b.top + b.height / 2]"
-                )
+                x, y = window.run(_MIDDLE)
                 place = {"type": "pointerMove", "x": round(x), "y": round(y), "duration": 0}
                 window.act(place, {"type": "pointerDown", "button": 0})
             found[kind] = _rate(window, kind)
