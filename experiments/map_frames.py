@@ -4,8 +4,8 @@
 
 Pages of several sizes are made of the demonstration's sentences, over and over, at seeded places in forty heaps: how fast a page
 is drawn depends on the number of points and not on what they mean. A script in the page then sends one event a frame (a pointer
-that drags the map, a wheel that turns), so that every frame has to draw all of it, and records the time between frames. Chromium runs
-without a GPU, so the figures are those of the processor: the slowest case.
+that drags the map, a wheel that turns), so that every frame has to draw all of it, and records the time between frames. Chromium
+runs without a GPU, so the figures are those of the processor: the slowest case.
 """
 
 from __future__ import annotations
