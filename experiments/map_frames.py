@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from experiments.origins import NONE
 from experiments.provenance import RESULTS, command_parser, provenance, text_facts, write
 from experiments.webdriver import Page, browser
 from selfguide.data.resources import demo_sentences
@@ -60,6 +61,7 @@ def main() -> None:
     arguments = parser.parse_args()
     content: dict[str, Any] = {
         **provenance(None, text=text_facts("the demonstration's sentences", demo_sentences()), seeds=[SEED]),
+        "encoder": NONE,
         "frames_a_measurement": FRAMES,
         "rows": [],
     }

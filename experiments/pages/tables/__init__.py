@@ -18,6 +18,7 @@ from experiments.pages.tables import (
     speed,
     static,
     studies,
+    use,
 )
 
 MAKERS: dict[str, Callable[[], str]] = {
@@ -35,6 +36,7 @@ MAKERS: dict[str, Callable[[], str]] = {
         origins,
         sentence_encoders,
         adapt,
+        use,
     )
     for name, maker in part.TABLES.items()
 }
