@@ -205,9 +205,10 @@ def _add_pages(app: FastAPI, state: State) -> None:
     if source is not None:
 
         @app.get("/map", response_class=HTMLResponse)
-        async def map_() -> HTMLResponse:
-            """Show the map of the sentences; 503 while it is being drawn."""
-            return HTMLResponse(await run_in_threadpool(source.read))
+        async def map_() -> Response:
+            """Show the map of the sentences; 202 while it is being drawn."""
+            page = await run_in_threadpool(source.read)
+            return _json({"status": "being drawn"}, 202) if page is None else HTMLResponse(page)
 
 
 # -- answers -----------------------------------------------------------------------------------------------------------

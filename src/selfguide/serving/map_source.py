@@ -23,7 +23,7 @@ from selfguide.serving.refusals import Refusal
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from selfguide.search.store import Store
+    from selfguide.search.index import Index
 
 MOST = 20_000
 """Rows of an index that its map shows; of more, a sample."""
@@ -58,14 +58,17 @@ class MapSource:
             self._process.kill()
             self._process.communicate()
 
-    def read(self) -> bytes:
-        """Return the page.
+    def read(self) -> bytes | None:
+        """Return the page, or ``None`` while it is being drawn.
 
         Raises:
-            Refusal: It is still being drawn, cannot be drawn, or its file is gone.
+            Refusal: It cannot be drawn, or its file is gone.
         """
         if self._index is not None and not self._page.exists():
-            raise self._why_not()
+            if self._process is None or self._process.poll() is None:
+                return None
+            if not self._page.exists():  # it may have been finished in between
+                raise self._why_not(self._process)
         try:
             return self._page.read_bytes()
         except OSError:
@@ -84,10 +87,7 @@ class MapSource:
             found = [*found, *_HASHES.findall(policy[1] if policy else "")]
         return list(dict.fromkeys(found))
 
-    def _why_not(self) -> Refusal:
-        process = self._process
-        if process is None or process.poll() is None:
-            return Refusal(503, "The map is being drawn: try again in a moment.", code="map_unfinished", retry_after=3)
+    def _why_not(self, process: subprocess.Popen[str]) -> Refusal:
         assert process.stderr is not None
         if last := process.stderr.read().strip():  # nothing the second time
             self._failure = last.splitlines()[-1]
@@ -114,23 +114,31 @@ def draw(index: Path, page: Path) -> None:
     from selfguide.search.index import open_index
 
     found = open_index(index)
-    every = np.random.default_rng(1).permutation(len(found))[:MOST]
-    chosen = np.sort(every)
-    sentences = _sentences(found.store, chosen)
     name = Path(found.record.encoder or "the encoder").name
-    drawn = vector_map(sentences, [(name, found.store.vectors_at(chosen))], read=len(found))
-    write_text(page, drawn.html(index.name))
+    sentences, vectors = sampled(found, MOST)
+    write_text(page, vector_map(sentences, [(name, vectors)], read=len(found)).html(index.name))
 
 
-def _sentences(store: Store, rows: NDArray[np.int64]) -> list[str]:
+def sampled(index: Index, most: int, seed: int = 1) -> tuple[list[str], NDArray[np.float32]]:
+    """Draw rows of an index at random.
+
+    Args:
+        index: The index.
+        most: How many at the most.
+        seed: Of the draw.
+
+    Returns:
+        Their sentences and unit vectors, in the order of the index.
+    """
     from selfguide.search.columns import SENTENCE
 
-    wanted, start, found = set(rows.tolist()), 0, []
-    for batch in store.batches(SENTENCE):
+    rows = np.sort(np.random.default_rng(seed).permutation(len(index))[:most])
+    wanted, start, sentences = set(rows.tolist()), 0, []
+    for batch in index.store.batches(SENTENCE):
         values = batch.column(SENTENCE).to_pylist()
-        found += [value for row, value in enumerate(values, start) if row in wanted]
+        sentences += [value for row, value in enumerate(values, start) if row in wanted]
         start += len(values)
-    return found
+    return sentences, index.store.vectors_at(rows)
 
 
 def main() -> None:

@@ -40,6 +40,7 @@ def front_page(state: State) -> HTMLResponse:
         script="front.js",
         encoders=encoders,
         key=bool(state.settings.keys),
+        measured=sorted(state.scaled_by_index),
         search=state.searcher is not None,
         map=state.map is not None,
         framed=[] if state.map is None else state.map.hashes(),

@@ -14,14 +14,14 @@ from typing import Any
 
 import uvicorn
 
-from selfguide.engine.similarity_scale import SimilarityScale, read_scale
+from selfguide.engine.similarity_scale import SAMPLED, SimilarityScale, measure_scale, read_scale
 from selfguide.errors import SelfguideError, UsageError
 from selfguide.files import private_folder
 from selfguide.progress import Reporter
-from selfguide.search.index import open_index
+from selfguide.search.index import Index, open_index
 from selfguide.serving.app import make_app
 from selfguide.serving.encoder_process import EncoderProcess
-from selfguide.serving.map_source import MapSource
+from selfguide.serving.map_source import MapSource, sampled
 from selfguide.serving.settings import LOOPBACK, ServeOptions, ServeSettings, named_encoders
 from selfguide.serving.state import State, finish
 
@@ -188,7 +188,7 @@ async def _loaded(state: State, server: _Server, url: str, reporter: Reporter) -
             return
     if state.searcher is not None:
         try:
-            _check_index(state)
+            await asyncio.to_thread(_add_scale, state, _check_index(state))
         except SelfguideError:
             server.should_exit = True
             raise  # to who waits for this task, once the server has ended
@@ -205,8 +205,17 @@ async def _loaded(state: State, server: _Server, url: str, reporter: Reporter) -
     reporter.note(f"Serving {names} at {url} (a page to try it, /docs for programs). Ctrl-C stops.")
 
 
-def _check_index(state: State) -> None:
-    """Refuse an index that none of the encoders made."""
+def _add_scale(state: State, name: str) -> None:
+    """Let the index say what a cosine means, if the encoder's own folder does not."""
+    assert isinstance(state.searcher, Index)
+    if name not in state.scales and len(state.searcher) > 1:
+        sentences, vectors = sampled(state.searcher, SAMPLED)
+        state.scales[name] = measure_scale(vectors, sentences, len(state.searcher), 1)
+        state.scaled_by_index.add(name)
+
+
+def _check_index(state: State) -> str:
+    """Refuse an index that none of the encoders made; return the name of the one that did."""
     assert state.searcher is not None
     problems = []
     for name, encoder in state.encoders.items():
@@ -215,7 +224,7 @@ def _check_index(state: State) -> None:
         except SelfguideError as error:
             problems.append(error)
         else:
-            return
+            return name
     raise problems[0]
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
@@ -67,8 +66,10 @@ class State:
     searcher: Searcher | None = None
     map: MapSource | None = None
     """The map that the page shows."""
-    scales: Mapping[str, SimilarityScale] = field(default_factory=dict)
-    """What a cosine means, for the encoders whose folder says it."""
+    scales: dict[str, SimilarityScale] = field(default_factory=dict)
+    """What a cosine means, for the encoders whose folder or index says it."""
+    scaled_by_index: set[str] = field(default_factory=set)
+    """Those of which the index says it."""
     began: int = field(default_factory=lambda: int(time.time()))
 
     def __post_init__(self) -> None:

@@ -38,9 +38,10 @@ at("pair").addEventListener("submit", async (event) => {
     const answer = await ask("similarity", body);
     at("value").textContent = answer.cosine.toFixed(3).replace("-", "−");
     at("bar").style.width = Math.max(0, 100 * answer.cosine) + "%";
+    const text = at("percentile").dataset.index.split(" ").includes(answer.model) ? "the indexed text" : "the text that the encoder was made on";
     at("percentile").textContent = answer.percentile === null ? "" :
-      answer.percentile === 100 ? "More similar than any random pair of the text that the encoder was made on." :
-      `More similar than ${answer.percentile.toFixed(1)} % of random pairs of the text that the encoder was made on.`;
+      answer.percentile === 100 ? `More similar than any random pair of ${text}.` :
+      `More similar than ${answer.percentile.toFixed(1)} % of random pairs of ${text}.`;
     at("cosine").hidden = false;
   } catch (error) {
     at("cosine").hidden = true;
@@ -117,16 +118,19 @@ const showMap = async () => {
   fail("map-failure", null);
   try {
     const response = await fetch("map", {headers: headers()});
+    if (response.status === 202) {
+      at("map-note").textContent = "The map is being drawn …";
+      setTimeout(showMap, 2000);
+      return;
+    }
     if (response.ok) {
       at("map").srcdoc = await response.text();
       at("map").hidden = false;
       at("map-note").textContent = "";
       return;
     }
-    const message = (await response.json()).error.message;
-    at("map-note").textContent = response.status === 503 ? message : "";
-    if (response.status === 503) setTimeout(showMap, 2000);
-    else fail("map-failure", new Error(message));
+    at("map-note").textContent = "";
+    fail("map-failure", new Error((await response.json()).error.message));
   } catch (error) {
     at("map-note").textContent = "";
     fail("map-failure", new Error("The server does not answer: is it still running?"));
