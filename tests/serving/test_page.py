@@ -117,3 +117,31 @@ def test_with_a_key_the_map_is_shown_when_it_has_been_given(folder: Path, window
         assert window.complaints() == []
     finally:
         server.stop()
+
+
+def test_it_searches_an_index_and_marks_what_it_found_on_the_map(folder: Path, window: Page, tmp_path: Path) -> None:
+    pytest.importorskip("lancedb")
+    pytest.importorskip("umap")
+    selfguide.build_index(TEXTS, str(folder), output=tmp_path / "toys.index")
+    (folder / "similarity.json").unlink()  # the index says what a cosine means
+    server = Served(f"tiny={folder}", "--index", tmp_path / "toys.index", log=tmp_path / "log")
+    try:
+        window.open(server.url)
+        window.until("return document.getElementById('percentile').textContent.includes('of the indexed text')")
+        window.write("#query", TEXTS[7])
+        window.until("return document.querySelectorAll('#hits li').length > 0")
+        assert TEXTS[7] in window.run("return document.querySelector('#hits li').textContent")
+        window.until("return !document.getElementById('map').hidden", 120)
+        window.until(f"{INSIDE} return inside.getElementById('dots')?.width > 300")
+        marked = window.until(INK)
+        window.write("#query", "zebra")  # other hits, other marks
+        window.until(f"return !document.querySelector('#hits li')?.textContent.includes({json.dumps(TEXTS[7])})")
+        window.run(
+            "const box = document.getElementById('query'); box.value = ''; box.dispatchEvent(new Event('input'));"
+        )
+        window.until("return document.querySelectorAll('#hits li').length === 0")
+        window.run("await new Promise((done) => setTimeout(done, 300));")
+        assert window.run(INK) != marked
+        assert window.complaints() == []
+    finally:
+        server.stop()
