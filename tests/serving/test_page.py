@@ -49,6 +49,11 @@ def window(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Page]:
         yield page
 
 
+def _complaints(window: Page) -> list[str]:
+    """What the console says; but for Chromium's remark that the test reads the canvas back, which is slow."""
+    return [line for line in window.complaints() if "willReadFrequently" not in line]
+
+
 def _map(path: Path) -> Path:
     draw = np.random.default_rng(0)
     near = (np.arange(60)[:, None] + np.arange(1, 9)) % 60
@@ -93,12 +98,12 @@ def test_it_compares_shows_the_map_and_switches_it(folder: Path, window: Page, t
         assert wide <= 0
         assert window.run("return document.documentElement.scrollWidth - innerWidth") <= 0
         window.resize(1200, 900)
-        complaints = window.complaints()
+        complaints = _complaints(window)
         assert len(complaints) == 1, complaints  # the refusal of the sentence that is too long
         assert "400" in complaints[0]
         window.open(server.url + "/docs")
         assert "encoding_format" in window.run("return document.body.textContent")
-        assert window.complaints() == []
+        assert _complaints(window) == []
     finally:
         server.stop()
 
@@ -114,7 +119,7 @@ def test_with_a_key_the_map_is_shown_when_it_has_been_given(folder: Path, window
         window.until("return !document.getElementById('map').hidden")
         window.until(f"{INSIDE} return inside.getElementById('dots')?.width > 300")
         assert window.until(INK) > 0
-        assert window.complaints() == []
+        assert _complaints(window) == []
     finally:
         server.stop()
 
@@ -142,6 +147,6 @@ def test_it_searches_an_index_and_marks_what_it_found_on_the_map(folder: Path, w
         window.until("return document.querySelectorAll('#hits li').length === 0")
         window.run("await new Promise((done) => setTimeout(done, 300));")
         assert window.run(INK) != marked
-        assert window.complaints() == []
+        assert _complaints(window) == []
     finally:
         server.stop()
