@@ -94,7 +94,8 @@ class Page:
 
     def complaints(self) -> list[str]:
         """Return what the console says since the last time: errors, warnings, refusals of the policy, failed requests."""
-        return [f"{entry['level']}: {entry['message']}" for entry in self._command("se/log", {"type": "browser"})]
+        found = self._command("se/log", {"type": "browser"})
+        return [f"{entry['level']}: {entry['message']}" for entry in found if entry["level"] in ("SEVERE", "WARNING")]
 
     def _found(self, selector: str) -> str:
         found: dict[str, str] = self._command("element", {"using": "css selector", "value": selector})
@@ -118,9 +119,7 @@ def browser(profile: Path, flags: Sequence[str] = ()) -> Iterator[Page]:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = int(free.getsockname()[1])
-    driver = subprocess.Popen(
-        [str(DRIVER), f"--port={port}"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True
-    )
+    driver = subprocess.Popen([str(DRIVER), f"--port={port}"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     address = f"http://127.0.0.1:{port}"
     session = ""
     try:
