@@ -4,14 +4,17 @@
         --beside potion-base-8M=FOLDER
     SELFGUIDE_DATA=folder python -m experiments.static_encoders --speed …
 
-For the seven STS sets an encoder is made static on the sentences of STS-B train, so that those of STS-B dev and test are new to
-it. For a file of the data folder's domain/ it is made static on the sentences of every second pair, and scored on the others.
-No grade is used. Rows: the encoder itself (left out with ``--static-only``); ``tokens alone``, the first step of a static
-encoder, which is that of model2vec; ``static``, what the command writes. ``--tune`` adds encoders that are first tuned on the
-same text (``--method``, no dev pairs). Scores are Spearman × 100 of cosine and grade, text as released.
+For the seven STS sets an encoder is made static on those sentences of STS-B train that occur in none of the seven test sets and
+not in STS-B dev (STS-B train shares thousands with the sets of 2012 to 2016, so few are left), and on sentences of Wikipedia and
+of Common Voice from the data folder's text/. A file of the data folder's domain/ is divided by
+the first sentence of its pairs: the encoder is made static on the sentences of one half that the other half lacks, and scored on
+the pairs of the other half. No sentence that is scored has a part in the fit (case and punctuation apart), and no grade is used.
+Rows: the encoder itself (left out with ``--static-only``); ``tokens alone``, the first step of a static encoder, which is that of
+model2vec; ``static``, what the command writes. ``--tune`` adds encoders that are first tuned on the same text (``--method``, no
+dev pairs). Scores are Spearman × 100 of cosine and grade, text as released.
 
 Dimensions, the a of the SIF weights and the fit are compared on STS-B dev (``choice``), from which the command's defaults were
-chosen: no test set had a part in it.
+chosen: no test set had a part in it. The file is written after every encoder; the same command goes on with those that it lacks.
 
 ``--speed`` times instead: sentences a second of ``SentenceTransformer.encode`` on STS-B's sentences, the better of batches of 32
 and 1,024; the median of the rounds after the first.
@@ -20,9 +23,12 @@ and 1,024; the median of the rounds after the first.
 from __future__ import annotations
 
 import argparse
+import json
 import os
+import re
 import statistics
 import time
+from collections.abc import Sequence
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -35,7 +41,7 @@ import selfguide
 from experiments.origins import NONE
 from experiments.provenance import RESULTS, command_parser, folder_hash, provenance, text_facts, write
 from selfguide.correlation import spearman
-from selfguide.data.pairs import read_pairs
+from selfguide.data.pairs import Pairs, read_pairs
 from selfguide.data.resources import mini_folder
 from selfguide.engine.encode import cosine
 from selfguide.exporting.static import DIMENSIONS, PENALTIES, SIF_A, Teacher
@@ -46,6 +52,7 @@ from selfguide.progress import Reporter
 GRID = [(128, 1e-3), (256, 1e-3)]
 """Dimensions and a; each with the fit and without."""
 STS = "sts"
+TEXT, FROM_EACH = ("wiki1m_for_simcse.head.txt", "commonvoice_en_sentences.txt"), 10_000
 BATCHES = (32, 1024)
 
 
@@ -57,7 +64,9 @@ def main() -> None:
         **provenance(
             None,
             text={
-                "name": "STS: the sentences of STS-B train; domain: those of every second pair, the others are scored; no grades",
+                "name": "STS: sentences of STS-B train, Wikipedia, Common Voice that no set has; domain: of one half of "
+                "the pairs, that the other half, which is scored, lacks; no grades",
+                "sentences": {name: len(text) for name, text in texts.items()},
                 "digests": {name: text_facts(name, text)["digest"] for name, text in texts.items()},
             },
             seeds=NONE,
@@ -71,25 +80,46 @@ def main() -> None:
         "choice": [],
         "speed": [],
     }
+    _take_over(content, arguments.out)
+    done = {row["encoder"] for row in [*content["rows"], *content["speed"]]}
     with quiet_libraries():
         for name, folder in arguments.encoders:
-            _measure(name, folder, False, texts, arguments, content)
-            if name in arguments.tune and not arguments.speed:
-                _measure(name, folder, True, texts, arguments, content)
+            for tune in (False, True):
+                label = f"{name}, {arguments.method}" if tune else name
+                if label in done or (tune and (name not in arguments.tune or arguments.speed)):
+                    continue
+                _measure(label, folder, tune, texts, arguments, content)
+                _save(arguments.out, content)
         for name, folder in arguments.beside:
             content["encoders"][name] = {"weights": folder_hash(folder)}
+            if name in done:
+                continue
             encoder = SentenceTransformer(str(folder), device="cpu")
             if arguments.speed:
                 _time(content, {name: encoder}, texts[STS], arguments.rounds)
-                continue
-            for task in texts:
-                _score(content, name, "encoder", task, encoder, arguments)
-    content = {name: value for name, value in content.items() if value != []}
-    write(arguments.out, content)
+            else:
+                for task in texts:
+                    _score(content, name, "encoder", task, encoder, arguments)
+            _save(arguments.out, content)
+
+
+def _save(path: Path, content: dict[str, Any]) -> None:
+    write(path, {name: value for name, value in content.items() if value != []})
+
+
+def _take_over(content: dict[str, Any], path: Path) -> None:
+    """Take over what a command with the same texts and defaults measured before it was stopped."""
+    if not path.exists():
+        return
+    earlier = json.loads(path.read_text(encoding="utf-8"))
+    if any(earlier.get(name) != content[name] for name in ("text", "defaults", "protocol", "method", "rehearsal")):
+        return
+    for name in ("rows", "choice", "speed"):
+        content[name] = earlier.get(name, [])
 
 
 def _measure(
-    name: str,
+    label: str,
     folder: Path,
     tune: bool,
     texts: dict[str, list[str]],
@@ -97,7 +127,6 @@ def _measure(
     content: dict[str, Any],
 ) -> None:
     """Score one encoder on every task, and time it."""
-    label = f"{name}, {arguments.method}" if tune else name
     if arguments.speed:
         model = load_encoder(str(folder), device="cpu")
         # The speed of a table does not depend on how well it was fitted.
@@ -196,23 +225,51 @@ def _time(content: dict[str, Any], encoders: dict[str, SentenceTransformer], tex
 
 
 def _texts(data: Path, limit: int) -> dict[str, list[str]]:
-    """Return the distinct sentences of each task."""
+    """Return the distinct sentences that encoders are fitted to, by task; none of them is scored."""
     train = read_pairs(data / "sts" / "stsb" / "train.tsv")
-    sides = {STS: (train.first, train.second)}
+    scored = {_bare(one) for file in _sts_files(data) for one in _sides(read_pairs(file))}
+    general = [line for name in TEXT for line in (data / "text" / name).read_text("utf-8").splitlines()[:FROM_EACH]]
+    found = {STS: [one for one in [*_sides(train), *general] if _bare(one) not in scored]}
     for path in sorted((data / "domain").glob("*.tsv")):
         pairs = read_pairs(path)
-        sides[path.stem] = (pairs.first[::2], pairs.second[::2])
-    found = {}
-    for task, both in sides.items():
-        sentences = [one for side in both for one in side if one.strip()]
-        found[task] = list(dict.fromkeys(sentences))[: limit or None]
-    return found
+        rows, others = _halves(pairs)
+        other = {_bare(one) for one in _sides(pairs, others)}
+        found[path.stem] = [one for one in _sides(pairs, rows) if _bare(one) not in other]
+    return {
+        task: list(dict.fromkeys(one for one in text if one.strip()))[: limit or None] for task, text in found.items()
+    }
+
+
+def _sts_files(data: Path) -> list[Path]:
+    """Return the files of graded pairs that are scored: all of the seven sets but what is for training."""
+    files = sorted((data / "sts").rglob("*.tsv"))
+    return [path for path in files if path.stem != "train" and path.parent.name != "sts12_train"]
+
+
+def _sides(pairs: Pairs, rows: Sequence[int] | None = None) -> list[str]:
+    chosen = range(len(pairs.first)) if rows is None else rows
+    return [side[row] for side in (pairs.first, pairs.second) for row in chosen]
+
+
+def _bare(sentence: str) -> str:
+    """Return a sentence without case, punctuation and spaces."""
+    return re.sub(r"\W+", "", sentence.casefold())
+
+
+def _halves(pairs: Pairs) -> tuple[list[int], list[int]]:
+    """Return the rows of the pairs to fit to and of those to score; pairs with one first sentence stay together."""
+    number = {sentence: place for place, sentence in enumerate(dict.fromkeys(pairs.first))}
+    halves: tuple[list[int], list[int]] = ([], [])
+    for row, sentence in enumerate(pairs.first):
+        halves[number[sentence] % 2].append(row)
+    return halves
 
 
 def _scored_pairs(file: Path) -> tuple[list[str], list[str], list[float]]:
     """Return the pairs of a domain's file whose sentences are not those of :func:`_texts`."""
     pairs = read_pairs(file)
-    return list(pairs.first[1::2]), list(pairs.second[1::2]), list(pairs.scores[1::2])
+    _, rows = _halves(pairs)
+    return [pairs.first[row] for row in rows], [pairs.second[row] for row in rows], [pairs.scores[row] for row in rows]
 
 
 def _named(word: str) -> tuple[str, Path]:

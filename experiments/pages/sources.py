@@ -41,6 +41,8 @@ FILES: dict[str, tuple[str, str]] = {
     "choosing": ("experiments/results/choosing.json", "grounds"),
     "cpu": ("experiments/results/encoding-speed-cpu.json", ""),
     "search": ("experiments/results/search.json", ""),
+    "load": ("experiments/results/serving-load.json", ""),
+    "map-frames": ("experiments/results/map-frames.json", ""),
     "static": ("experiments/results/static-encoders.json", ""),
     "static-speed": ("experiments/results/static-speed.json", ""),
     "cuda": ("experiments/results/encoding-speed-cuda.json", ""),

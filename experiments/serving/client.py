@@ -127,6 +127,7 @@ async def run(load: Load, clients: int, seconds: float, most: int | None) -> dic
         "wrong": load.wrong,
         "largest_difference": load.largest,
         "client_cpu_share_of_a_core": (time.process_time() - cpu) / wall,
+        "client_cpu_seconds": time.process_time(),
     }
 
 

@@ -7,6 +7,13 @@ other, with 1, 8, 64 and 256 of them, in rounds. The clients are a third process
 sentences are the embedded ones, one a request, and every answer is compared with its vector: that of ``encode`` for ``selfguide
 serve``, that of ``SentenceTransformer.encode`` for the plain server. Then ``--soak`` requests in four forms go to ``selfguide
 serve``, while the memory of its processes is watched.
+
+Other programs on the machine would falsify the rates. What they use of the processor is recorded for every measurement (all that
+is busy, less the server and its clients), and a round in which it is more than ``--others`` cores is measured again, at the most
+``--attempts`` times.
+
+Every round is written as soon as it is measured. ``--minutes`` ends the command after about so long; the same command goes on
+with what is missing in the file, as long as versions and settings are the same.
 """
 
 from __future__ import annotations
@@ -40,83 +47,157 @@ OURS, PLAIN, PLAIN_ASYNC = "selfguide serve", "plain FastAPI", "plain FastAPI, a
 TOLERANCE = {OURS: 1e-6, PLAIN: 1e-5, PLAIN_ASYNC: 1e-5}
 _SOAK_CLIENTS = 64
 SENTENCES = 1000
+_BEGAN = time.monotonic()
 
 
 def main() -> None:
     """Measure, and write the results file."""
     arguments = _arguments()
-    content: dict[str, Any] = {
-        **provenance(None, text=text_facts("the demonstration's sentences", demo_sentences()), seeds=NONE),
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that the servers end, too
+    setting: dict[str, Any] = {
         "cpu_threads": int(os.environ.get("OMP_NUM_THREADS", os.cpu_count() or 1)),
         "cores": os.cpu_count(),
-        # Above about 0.1 before anything starts, other programs use the machine too: then only the ratios of a run say something.
-        "load_average_before": round(os.getloadavg()[0], 1),
         "fastapi": version("fastapi"),
         "uvicorn": version("uvicorn"),
         "rounds": arguments.rounds,
         "seconds_a_measurement": arguments.seconds,
+        "other_programs_at_most_cores": arguments.others,
         "tolerance": TOLERANCE,
+    }
+    content = {
+        **provenance(None, text=text_facts("the demonstration's sentences", demo_sentences()), seeds=NONE),
+        **setting,
         "encoders": [],
     }
-    for place, (name, folder) in enumerate(arguments.encoders):
-        soak = arguments.soak if place == len(arguments.encoders) - 1 else 0
-        content["encoders"].append(measure(name, folder, soak, arguments))
-        write(arguments.out or RESULTS / "serving-load.json", content)
+    earlier = _earlier(arguments.out, setting)
+    for name, folder in arguments.encoders:
+        row: dict[str, Any] = {"name": name, "weights": folder_hash(folder)}
+        row = next((found for found in earlier if all(found.get(key) == row[key] for key in row)), row)
+        content["encoders"].append(row)
+    for place, (_, folder) in enumerate(arguments.encoders):
+        measure(content, content["encoders"][place], folder, arguments.soak if place == 0 else 0, arguments)
 
 
-def measure(name: str, folder: Path, soak: int, arguments: argparse.Namespace) -> dict[str, Any]:
-    """Measure the servers with one encoder.
+def _earlier(path: Path, setting: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return the encoders' rows of a file that a command with the same settings wrote; none if there is no such file."""
+    if not path.exists():
+        return []
+    found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    if any(found.get(key) != value for key, value in setting.items()):
+        raise SystemExit(f"{path.name} was measured with other settings: move it away, or use its settings.")
+    rows: list[dict[str, Any]] = found["encoders"]
+    return rows
+
+
+def measure(
+    content: dict[str, Any], row: dict[str, Any], folder: Path, soak: int, arguments: argparse.Namespace
+) -> None:
+    """Measure with one encoder what its row does not hold yet, and write the file after every setting.
 
     Args:
-        name: Its name.
-        folder: Its folder.
+        content: The file.
+        row: The encoder's part of it, which grows: medians over the rounds by server and number of clients, and the ratios.
+        folder: The encoder's folder.
         soak: Number of requests of the long run; 0 for none.
         arguments: The command's.
-
-    Returns:
-        Medians over the rounds by server and number of clients, and the ratios.
     """
+    words = _servers(folder, arguments)
+    rounds = row.setdefault("rounds", [])
+    wanted = [] if arguments.soak_only else _missing(rounds, arguments)
     with tempfile.TemporaryDirectory() as scratch:
         vectors = _vectors(folder, Path(scratch))
-        row: dict[str, Any] = {"name": name, "weights": folder_hash(folder)}
-        if not arguments.soak_only:
+        if wanted:
             with ExitStack() as stack:
-                words = _servers(folder, arguments)
                 servers = {server: stack.enter_context(_running(start)) for server, start in words.items()}
-                row["servers"] = _rounds(servers, vectors, arguments)
-            row["ratios"] = _ratios(row["servers"])
-            print(json.dumps(row["ratios"], indent=1), file=sys.stderr, flush=True)
-        if soak:
+                for server, (_, port) in servers.items():  # a warm-up that is not counted
+                    ask(port, vectors[server], "--clients", "16", "--seconds", "3")
+                while (wanted := _missing(rounds, arguments)) and not _used_up(arguments):
+                    rounds.append(_round(servers, vectors, wanted[0], arguments))
+                    _summarise(row, arguments)
+                    write(arguments.out, content)
+        if soak and "soak" not in row and not _used_up(arguments):
             with _running(_ours(folder)) as (process, port):
                 row["soak"] = _soak(process, port, vectors[OURS], soak, arguments)
-    return row
+            write(arguments.out, content)
 
 
-def _rounds(
-    servers: dict[str, tuple[subprocess.Popen[bytes], int]], vectors: dict[str, Path], arguments: argparse.Namespace
-) -> dict[str, list[dict[str, Any]]]:
-    found: dict[str, list[dict[str, Any]]] = {server: [] for server in servers}
-    for server, (_, port) in servers.items():  # a warm-up that is not counted
-        ask(port, vectors[server], "--clients", "16", "--seconds", "3")
+def _missing(rounds: list[dict[str, Any]], arguments: argparse.Namespace) -> list[int]:
+    """Return the numbers of clients of which rounds are missing."""
+    wanted = []
     for clients in arguments.clients:
-        runs: dict[str, list[dict[str, Any]]] = {server: [] for server in servers}
-        for _ in range(arguments.rounds):
-            for server, (_, port) in servers.items():
-                words = ["--clients", str(clients), "--seconds", str(arguments.seconds), "--tolerance"]
-                runs[server].append(ask(port, vectors[server], *words, str(TOLERANCE[server])))
-        for server, values in runs.items():
-            row = _median(values)
-            found[server].append(row)
-            shown = f"{row['requests_per_second']:.0f}/s, p50 {row['p50_ms']:.0f} ms, p99 {row['p99_ms']:.0f} ms"
-            print(f"{clients} clients, {server}: {shown}", file=sys.stderr, flush=True)
+        tried = [one for one in rounds if one["clients"] == clients]
+        good = [one for one in tried if one["others"] <= arguments.others]
+        if len(good) < arguments.rounds and len(tried) < arguments.attempts:
+            wanted.append(clients)
+    return wanted
+
+
+def _summarise(row: dict[str, Any], arguments: argparse.Namespace) -> None:
+    """Write medians over the rounds, and their ratios, into an encoder's row."""
+    servers: dict[str, list[dict[str, Any]]] = {}
+    for clients in arguments.clients:
+        tried = sorted((one for one in row["rounds"] if one["clients"] == clients), key=lambda one: one["others"])
+        # Where other programs were never quiet, all rounds: then only the ratios say something.
+        kept = [one for one in tried if one["others"] <= arguments.others] or tried
+        for server in kept[0]["servers"] if kept else ():
+            found = _median([one["servers"][server] for one in kept])
+            found["rounds"] = len(kept)
+            found["other_programs_cores"] = max(one["others"] for one in kept)
+            servers.setdefault(server, []).append(found)
+    row["servers"], row["ratios"] = servers, _ratios(servers)
+
+
+def _used_up(arguments: argparse.Namespace) -> bool:
+    return arguments.minutes is not None and time.monotonic() - _BEGAN > 60 * arguments.minutes
+
+
+def _round(
+    servers: dict[str, tuple[subprocess.Popen[bytes], int]],
+    vectors: dict[str, Path],
+    clients: int,
+    arguments: argparse.Namespace,
+) -> dict[str, Any]:
+    """Ask each server once with so many clients; say what other programs used meanwhile, in cores."""
+    found: dict[str, Any] = {"clients": clients, "others": 0.0, "servers": {}}
+    for server, (process, port) in servers.items():
+        words = ["--clients", str(clients), "--seconds", str(arguments.seconds), "--tolerance", str(TOLERANCE[server])]
+        before, busy, began = _seconds_of(process.pid), _busy_seconds(), time.monotonic()
+        answer = ask(port, vectors[server], *words)
+        wall = time.monotonic() - began
+        used = _seconds_of(process.pid) - before
+        own = used + answer["client_cpu_seconds"]
+        answer["requests_per_cpu_second"] = answer["requests"] / max(used, 1e-9)
+        found["others"] = max(found["others"], round((_busy_seconds() - busy - own) / wall, 3))
+        found["servers"][server] = answer
+        shown = f"{answer['requests_per_second']:.0f}/s, p50 {answer['p50_ms']:.0f} ms, p99 {answer['p99_ms']:.0f} ms"
+        print(f"{clients} clients, {server}: {shown}; others {found['others']} cores", file=sys.stderr, flush=True)
     return found
+
+
+def _busy_seconds() -> float:
+    """Return the processor time that all programs have used since the machine started."""
+    fields = [int(one) for one in Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:]]
+    return (sum(fields[:8]) - fields[3] - fields[4]) / os.sysconf("SC_CLK_TCK")  # less idle and waiting for the disk
+
+
+def _seconds_of(parent: int) -> float:
+    """Return the processor time of a process and its children."""
+    total = 0
+    for place in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = place.read_text().rpartition(")")[2].split()
+        except OSError:  # it has ended
+            continue
+        if str(parent) in (place.parent.name, fields[1]):
+            total += int(fields[11]) + int(fields[12])
+    return total / os.sysconf("SC_CLK_TCK")
 
 
 def _median(runs: list[dict[str, Any]]) -> dict[str, Any]:
     together = {key: sum(run[key] for run in runs) for key in ("requests", "errors", "wrong")}
     medians = {
         key: round(statistics.median(run[key] for run in runs), 3)
-        for key in ("requests_per_second", "p50_ms", "p99_ms", "client_cpu_share_of_a_core")
+        for key in ("requests_per_second", "p50_ms", "p99_ms", "client_cpu_share_of_a_core", "requests_per_cpu_second")
     }
     rates = [run["requests_per_second"] for run in runs]
     return {
@@ -135,6 +216,7 @@ def _ratios(found: dict[str, list[dict[str, Any]]]) -> dict[str, dict[str, dict[
         ratios[server] = {
             str(ours["clients"]): {
                 "throughput": round(ours["requests_per_second"] / plain["requests_per_second"], 3),
+                "requests_per_cpu_second": round(ours["requests_per_cpu_second"] / plain["requests_per_cpu_second"], 3),
                 "p99": round(ours["p99_ms"] / plain["p99_ms"], 3),
             }
             for ours, plain in zip(found[OURS], found[server], strict=True)
@@ -167,9 +249,13 @@ def _soak(
     began = time.monotonic()
     memory: list[tuple[float, float]] = []
     with subprocess.Popen(command, stdout=subprocess.PIPE) as clients:
-        while clients.poll() is None:
-            memory.append((round(time.monotonic() - began, 1), round(_megabytes(process.pid), 1)))
-            time.sleep(2)
+        try:
+            while clients.poll() is None:
+                memory.append((round(time.monotonic() - began, 1), round(_megabytes(process.pid), 1)))
+                time.sleep(2)
+        except SystemExit:
+            clients.kill()
+            raise
         assert clients.stdout is not None
         found: dict[str, Any] = json.loads(clients.stdout.read())
     settled = [value for moment, value in memory if moment > 0.1 * memory[-1][0]]
@@ -199,7 +285,7 @@ def _megabytes(parent: int) -> float:
 def _vectors(folder: Path, scratch: Path) -> dict[str, Path]:
     """Write what the servers must answer; computed in a process that is gone when they run."""
     code = (
-        "import sys, numpy as np\n"
+        "import sys, numpy as np, torch\n"
         "from sentence_transformers import SentenceTransformer\n"
         "import selfguide\n"
         "from selfguide.data.resources import demo_sentences\n"
@@ -207,7 +293,7 @@ def _vectors(folder: Path, scratch: Path) -> dict[str, Path]:
         f"sentences = demo_sentences()[:{SENTENCES}]\n"
         "for place, vectors in (\n"
         "    (ours, selfguide.encode(folder, sentences, device='cpu', show_progress=False)),\n"
-        "    (plain, SentenceTransformer(folder, device='cpu').encode(sentences, show_progress_bar=False)),\n"
+        "    (plain, SentenceTransformer(folder, device='cpu', model_kwargs={'dtype': torch.float32}).encode(sentences)),\n"
         "):\n"
         "    np.savez(place, sentences=np.array(sentences), vectors=vectors)\n"
     )
@@ -264,15 +350,18 @@ def _ready(port: int) -> bool:
 
 def _arguments() -> argparse.Namespace:
     parser = command_parser(__doc__)
-    parser.add_argument("--encoders", nargs="+", default=["mini"], type=_named, help="mini, or NAME=FOLDER")
+    parser.add_argument("--encoders", nargs="+", default=[_named("mini")], type=_named, help="mini, or NAME=FOLDER")
     parser.add_argument("--clients", nargs="+", type=int, default=[1, 8, 64, 256])
     parser.add_argument("--with-async", action="store_true", help="a plain server with an async endpoint too")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=6.0, help="length of a measurement")
-    parser.add_argument("--soak", type=int, default=0, help="requests of the long run, with the last encoder")
+    parser.add_argument("--soak", type=int, default=0, help="requests of the long run, with the first encoder")
     parser.add_argument("--soak-only", action="store_true", help="nothing but the long run")
     parser.add_argument("--soak-seconds", type=float, default=900.0, help="its maximal length")
-    parser.add_argument("--out", type=Path, default=None)
+    parser.add_argument("--others", type=float, default=0.2, help="cores that other programs may use in a round")
+    parser.add_argument("--attempts", type=int, default=8, help="rounds at the most")
+    parser.add_argument("--minutes", type=float, default=None, help="begin no further round after so long")
+    parser.add_argument("--out", type=Path, default=RESULTS / "serving-load.json")
     return parser.parse_args()
 
 

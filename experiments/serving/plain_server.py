@@ -2,7 +2,8 @@
 
     python -m experiments.serving.plain_server FOLDER --port 8001
 
-The endpoint is a plain ``def``, so FastAPI runs it in its pool of 40 threads; libraries and PyTorch keep their defaults. With
+The endpoint is a plain ``def``, so FastAPI runs it in its pool of 40 threads; libraries and PyTorch keep their defaults, except
+that the encoder is loaded in fp32. With
 ``--async`` it is an ``async def``, which runs one request after the other.
 """
 
@@ -10,6 +11,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch
 import uvicorn
 from fastapi import FastAPI
 from pydantic import BaseModel
@@ -32,7 +34,8 @@ def main() -> None:
     parser.add_argument("--port", type=int, default=8001)
     parser.add_argument("--async", dest="one_by_one", action="store_true")
     arguments = parser.parse_args()
-    encoder = SentenceTransformer(arguments.folder, device="cpu")
+    # Weights that are kept in fp16 would be computed in fp16 too, which is slow on a CPU; selfguide serve computes in fp32.
+    encoder = SentenceTransformer(arguments.folder, device="cpu", model_kwargs={"dtype": torch.float32})
     app = FastAPI()
 
     def answer(body: Body) -> dict[str, Any]:

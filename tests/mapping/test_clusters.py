@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from selfguide.mapping.clusters import find_clusters, telling_words
+from selfguide.mapping.clusters import _best, find_clusters, telling_words
 from selfguide.mapping.layout import nearest_neighbours
 from selfguide.progress import Reporter
 
@@ -47,14 +47,24 @@ def test_three_heaps_are_three_groups_with_their_words_and_a_typical_sentence() 
         assert labels[cluster.example] == number
 
 
-def test_weights_follow_the_formula() -> None:
-    sentences = ["red red apple", "red apple pie", "blue sky today", "blue blue sky"]
+def test_weights_follow_the_formula(monkeypatch: pytest.MonkeyPatch) -> None:
+    # By the share alone "the" would be the first word of its group; general English knows it.
+    monkeypatch.setattr("selfguide.mapping.clusters.english_table", lambda: ({"the": 60, "red": 1}, 1000))
+    sentences = ["the red red apple", "the red apple pie", "blue sky today", "blue blue sky"]
     labels = np.array([0, 0, 1, 1])
     words = telling_words(sentences, labels, 2)
-    # A = 6 words a group: red 3/6 · log(1 + 3.5/3.5), apple 2/6 · log(1 + 4.5/2.5); "pie" stands in one sentence only.
-    weights = {"red": 0.5 * np.log(2), "apple": 2 / 6 * np.log(1 + 4.5 / 2.5)}
+    # 7 words a group on average, 14 in all; 8 in the first, in which "pie" stands in one sentence only.
+    weights = {
+        word: often / 8 * np.log(1 + (7 - often + 0.5) / (often + 0.5)) * 1e-3 / (1e-3 + max(often / 14, english))
+        for word, often, english in (("red", 3, 0.001), ("apple", 2, 0), ("the", 2, 0.06))
+    }
     assert words[0] == tuple(sorted(weights, key=lambda word: -weights[word]))
-    assert words[1] == ("blue", "sky")
+    assert words[1] == ("sky", "blue")
+
+
+def test_of_the_forms_of_a_word_one_is_named() -> None:
+    names = ["vote", "votes", "heat", "heart", "on", "one", "mayor", "unweighted"]
+    assert _best(np.array([3.0, 4.0, 2.0, 1.5, 1.0, 0.9, 0.1, 0.0]), names) == ("votes", "heat", "heart", "on", "one")
 
 
 @pytest.mark.parametrize(

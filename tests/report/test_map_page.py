@@ -13,13 +13,13 @@ import numpy as np
 import pytest
 
 from browser import BROWSER, FLAGS
-from selfguide.report.map_page import MapCluster, MapSide, map_page
+from selfguide.report.map_page import MapCluster, MapSide, group_colours, map_page
 
 NASTY = "</script><img src=x onerror=alert(1)> Café & “quotes”"
 DRIVER = """<script>addEventListener("load", async () => {
 const told = {}, $ = (id) => document.getElementById(id), wait = (ms) => new Promise((done) => setTimeout(done, ms));
-const context = $("map").getContext("2d");
-const inked = () => context.getImageData(0, 0, $("map").width, $("map").height).data.reduce((sum, value) => sum + value, 0);
+const context = $("dots").getContext("2d");
+const inked = () => context.getImageData(0, 0, $("dots").width, $("dots").height).data.reduce((sum, value) => sum + value, 0);
 await wait(100);
 const first = inked();
 told.drawn = first > 0;
@@ -68,6 +68,18 @@ def _opened(page: str, tmp_path: Path, *flags: str) -> tuple[dict[str, Any], lis
     found = re.search(r'<pre id="told">(.*?)</pre>', done.stdout.decode("utf-8"), re.DOTALL)
     assert found, console
     return json.loads(html.unescape(found.group(1))), console
+
+
+def test_groups_of_one_colour_are_far_apart() -> None:
+    places = np.random.default_rng(3).random((30, 2)).astype(np.float32)
+    colours = group_colours(places, np.arange(30) % 15, 15)
+    assert colours[:12] == list(range(12))
+    middles = [np.median(places[np.arange(30) % 15 == group], axis=0) for group in range(15)]
+    for group in range(12, 15):
+        away = [np.linalg.norm(middles[group] - middles[other]) for other in range(group)]
+        nearest = {colour: min(a for a, c in zip(away, colours, strict=False) if c == colour) for colour in range(12)}
+        assert nearest[colours[group]] == max(nearest.values())
+    assert group_colours(places, np.full(30, -1), 0) == []
 
 
 def test_the_page_names_its_script_and_style_in_its_policy() -> None:

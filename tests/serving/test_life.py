@@ -1,11 +1,8 @@
-"""What happens over the life of a server: workers that die, encoders that cannot be loaded, the page in a browser."""
+"""What happens over the life of a server: workers that die, encoders that cannot be loaded."""
 
 from __future__ import annotations
 
-import html
-import json
 import os
-import re
 import signal
 import subprocess
 import sys
@@ -17,7 +14,6 @@ from pathlib import Path
 import pytest
 
 import selfguide
-from browser import BROWSER, FLAGS
 from refusals import the_refusal
 from served import Served, refusal
 from toys import Outcome, toy_sentences
@@ -143,44 +139,3 @@ def test_wrong_words_are_refused_before_a_worker_starts(
 def test_wrong_options_in_python() -> None:
     with pytest.raises(selfguide.SelfguideError, match="serve has no option prot; it takes host, port"):
         selfguide.serve("mini", prot=8000)
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(BROWSER is None, reason="no Chromium here")
-def test_the_page_in_a_browser(bert: Path, tmp_path: Path) -> None:
-    (tmp_path / "map.html").write_text("<h1>the map</h1>")
-    folder = tmp_path / "encoder"
-    selfguide.load_encoder(bert).save_pretrained(str(folder))
-    _scale(folder)
-    server = Served(f"tiny={folder}", "--map", tmp_path / "map.html", log=tmp_path / "log")
-    try:
-        expected = server.post("/similarity", first=TEXTS[0], second=TEXTS[1]).json()
-        assert 0 <= expected["percentile"] <= 100
-
-        def opened(path: str) -> str:
-            words = [str(BROWSER), *FLAGS, f"--user-data-dir={tmp_path / 'profile'}", server.url + path]
-            done = subprocess.run(words, capture_output=True, timeout=120, check=True)
-            errors = done.stderr.decode("utf-8", "replace")
-            assert not [line for line in errors.splitlines() if "CONSOLE" in line]
-            return html.unescape(done.stdout.decode("utf-8"))
-
-        page = opened("/#first=" + TEXTS[0].replace(" ", "+") + "&second=" + TEXTS[1].replace(" ", "+"))
-        found = re.search(r'<span id="value">(.*?)</span>', page)
-        assert found is not None
-        assert found[1] == f"{expected['cosine']:.3f}"
-        assert "random pair" in page.partition('id="percentile">')[2].partition("<")[0]
-        assert '<p class="failure" id="pair-failure" role="alert" hidden' in page
-        assert server.url in page  # the programs' address is this server's
-        assert "has 302 tokens" in opened("/#first=" + "a+" * 300)
-        assert "the map" in opened("/map")
-        assert "encoding_format" in opened("/docs")
-    finally:
-        server.stop()
-
-
-def _scale(folder: Path) -> None:
-    from selfguide.engine.encode import encode
-    from selfguide.engine.similarity_scale import measure_scale
-
-    measure_scale(encode(str(folder), TEXTS, show_progress=False), TEXTS, len(TEXTS), 1).write(folder)
-    assert json.loads((folder / "similarity.json").read_text())["sentences"] == 40

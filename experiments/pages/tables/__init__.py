@@ -7,6 +7,7 @@ from collections.abc import Callable
 from experiments.pages.sources import Unknown
 from experiments.pages.tables import (
     adapt,
+    centring,
     choosing,
     encoders,
     fused,
@@ -19,6 +20,7 @@ from experiments.pages.tables import (
     speed,
     static,
     studies,
+    use,
 )
 
 MAKERS: dict[str, Callable[[], str]] = {
@@ -36,6 +38,8 @@ MAKERS: dict[str, Callable[[], str]] = {
         origins,
         sentence_encoders,
         adapt,
+        use,
+        centring,
         multilingual,
     )
     for name, maker in part.TABLES.items()

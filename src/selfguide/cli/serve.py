@@ -28,12 +28,13 @@ def serve(
     host: Annotated[str, typer.Option(help="Address to listen on; 0.0.0.0 for all of this machine.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(help="Port to listen on; 0 for any that is free.")] = 8000,
     map: Annotated[
-        Path | None, typer.Option(help="Page that `selfguide map` wrote: adds /map.", show_default=False)
+        Path | None, typer.Option(help="Page that `selfguide map` wrote, to show on the page at /.", show_default=False)
     ] = None,
     index: Annotated[
         Path | None,
         typer.Option(
-            help="Index that `selfguide index` made with one of the encoders: adds /search.", show_default=False
+            help="Index that `selfguide index` made with one of the encoders: adds /search, and a map of it.",
+            show_default=False,
         ),
     ] = None,
     normalise: Annotated[bool, typer.Option("--normalise", help="Scale each vector to length 1.")] = False,
@@ -91,7 +92,7 @@ def serve(
     ] = 30.0,
     quiet: shared.Quiet = False,
 ) -> None:
-    """Serve an encoder over HTTP: vectors in OpenAI's format, cosines, and a page to try them.
+    """Serve an encoder over HTTP: vectors in OpenAI's format, cosines, search, and a page to try them.
 
     Requests that come at the same time are computed together, and their vectors are those of `selfguide encode`. SIGTERM or
     Ctrl-C finishes what is under way. Needs the extra selfguide[serve].
@@ -100,7 +101,9 @@ def serve(
 
         selfguide serve notes-encoder
 
-        selfguide serve notes-encoder --index notes.index --map map.html
+        selfguide serve notes-encoder --index notes.index
+
+        selfguide serve notes-encoder --map map.html
 
         SELFGUIDE_API_KEY=... selfguide serve notes=notes-encoder mini --host 0.0.0.0 --port 80
     """

@@ -1,8 +1,12 @@
 """Groups on the map (HDBSCAN), and the words that tell each from the others (class-based TF-IDF).
 
-A word's weight in a group is its share s of the group's words times the BM25 form of the inverse frequency,
-s · log(1 + (A − f + ½) / (f + ½)): A is the mean number of words of a group, f how often the word occurs in all of them. A word
-that occurs more often than a group has words weighs nothing, so no list of stop words is needed, in any language.
+A word's weight in a group is its share s of the group's words, the BM25 form of the inverse frequency, and the SIF weight:
+
+    s · log(1 + (A − f + ½) / (f + ½)) · a / (a + p)
+
+A is the mean number of words of a group, f how often the word occurs in all of them, p its probability in general English or in
+the text, whichever is higher. Words such as "her" and "after" weigh next to nothing without a list of stop words; in other
+languages the text's own probabilities do that, if less well.
 
 Reference: Campello, Moulavi and Sander, Density-Based Clustering Based on Hierarchical Density Estimates, PAKDD 2013;
 Grootendorst, BERTopic: Neural topic modeling with a class-based TF-IDF procedure, 2022.
@@ -18,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from selfguide.calibration.frequencies import english_table
 from selfguide.words import is_spaceless, marks, split_words
 
 if TYPE_CHECKING:
@@ -30,6 +35,7 @@ APART = -1
 _SMALLEST = 5
 _LARGEST_MINIMUM = 250
 _SHARE = 100  # a group has at least a hundredth of the sentences, within the two bounds above
+_SIF_A = 1e-3  # as in the paper on SIF
 
 
 @dataclass(frozen=True)
@@ -110,13 +116,28 @@ def telling_words(sentences: Sequence[str], labels: NDArray[np.int64], groups: i
     )
     shares = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
     often, mean = counts.sum(axis=0), counts.sum(axis=1).mean()
-    weights = shares * np.log(np.maximum(1 + (mean - often + 0.5) / (often + 0.5), 1))
+    table, total = english_table()
+    common = np.maximum([table.get(name, 0) / total for name in names], often / max(often.sum(), 1))
+    weights = shares * np.log(np.maximum(1 + (mean - often + 0.5) / (often + 0.5), 1)) * _SIF_A / (_SIF_A + common)
     weights[spread < 2] = 0  # a word of a single sentence says nothing about the group
-    chosen = []
-    for row in weights:
-        best = np.argsort(-row, kind="stable")[:WORDS]
-        chosen.append(tuple(str(names[column]) for column in best if row[column] > 0))
-    return chosen
+    return [_best(row, names) for row in weights]
+
+
+def _best(weights: NDArray[np.float64], names: Sequence[str]) -> tuple[str, ...]:
+    """Return the words with the highest weights; of "vote" and "votes" the heavier one only."""
+    chosen: list[str] = []
+    for column in np.argsort(-weights, kind="stable"):
+        name = str(names[column])
+        if weights[column] <= 0 or len(chosen) == WORDS:
+            break
+        if not any(_same_word(name, other) for other in chosen):
+            chosen.append(name)
+    return tuple(chosen)
+
+
+def _same_word(one: str, other: str) -> bool:
+    short, long = sorted((one, other), key=len)
+    return len(short) > 2 and len(long) - len(short) <= 2 and long.startswith(short)
 
 
 def _word_counter(sentences: Sequence[str]) -> Any:

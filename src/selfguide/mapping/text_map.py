@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -138,18 +138,50 @@ def sentence_map(
     """
     reporter = reporter or Reporter(quiet=True)
     sentences, read = _sample(open_text(text, text_options or TextOptions()), limit, seed, reporter)
+    _check_number(sentences)
+    encoders = ([] if before is None else [before]) + [encoder]
+    vectors = [(_name(one), _unit_vectors(one, sentences, device, reporter)) for one in encoders]
+    return vector_map(sentences, vectors, seed=seed, read=read, reporter=reporter)
+
+
+def vector_map(
+    sentences: list[str],
+    vectors: Sequence[tuple[str, NDArray[np.float32]]],
+    *,
+    seed: int = 1,
+    read: int | None = None,
+    reporter: Reporter | None = None,
+) -> TextMap:
+    """Make a map of sentences whose vectors are known, such as those of an index.
+
+    Args:
+        sentences: The sentences.
+        vectors: Name of an encoder, and its unit vectors (sentences, dimensions); of two, the first is the one before.
+        seed: Of the layout.
+        read: Sentences of which these are a sample; by default they are all.
+        reporter: Shows progress.
+
+    Returns:
+        The map.
+
+    Raises:
+        SelfguideError: There are fewer than twenty sentences, or UMAP is not installed.
+    """
+    reporter = reporter or Reporter(quiet=True)
+    _check_number(sentences)
+    sides: list[Side] = []
+    for name, rows in vectors:
+        neighbours = nearest_neighbours(rows, NEIGHBOURS - 1, reporter)
+        start = sides[0].places if sides else None
+        sides.append(Side(name, lay_out(rows, neighbours, seed, reporter, start), neighbours))
+    labels, clusters = find_clusters(sides[-1].places, vectors[-1][1], sentences)
+    return TextMap(sentences, tuple(sides), labels, clusters, len(sentences) if read is None else read)
+
+
+def _check_number(sentences: list[str]) -> None:
     if len(sentences) < FEWEST:
         found = "1 sentence" if len(sentences) == 1 else f"{len(sentences)} sentences"
         raise SelfguideError(f"A map needs at least {FEWEST} different sentences, and this text has {found}.")
-    sides: list[Side] = []
-    vectors = np.empty((0, 0), dtype=np.float32)
-    for one in ([] if before is None else [before]) + [encoder]:
-        vectors = _unit_vectors(one, sentences, device, reporter)
-        neighbours = nearest_neighbours(vectors, NEIGHBOURS - 1, reporter)
-        start = sides[0].places if sides else None
-        sides.append(Side(_name(one), lay_out(vectors, neighbours, seed, reporter, start), neighbours))
-    labels, clusters = find_clusters(sides[-1].places, vectors, sentences)
-    return TextMap(sentences, tuple(sides), labels, clusters, read)
 
 
 def _sample(text: Sentences, limit: int, seed: int, reporter: Reporter) -> tuple[list[str], int]:

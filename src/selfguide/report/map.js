@@ -4,7 +4,7 @@
   const carried = JSON.parse(element("values").textContent);
   const { sentences, clusters } = carried;
   const count = sentences.length;
-  const STEPS = 65535, CELLS = 96, COLOURS = 12, LISTED = 60;
+  const STEPS = 65535, CELLS = 96, COLOURS = 12, LISTED = 60, LAND = 220, RIM = 0.05, LONGEST = 400;
 
   function unpacked(text, Kind) {
     const bytes = Uint8Array.from(atob(text), (letter) => letter.charCodeAt(0));
@@ -18,23 +18,32 @@
     y: Float32Array.from(unpacked(side.y, Uint16Array), (value) => value / STEPS),
     near: unpacked(side.near, Uint32Array), cosines: unpacked(side.cosines, Int8Array),
   }));
-  // Points are drawn group by group, so that the colour changes a few times and not for every point.
+  // Points between the groups first, so that none of them covers a group's.
   const order = Uint32Array.from({ length: count }, (_, row) => row).sort((a, b) => labels[a] - labels[b]);
 
   const canvas = element("map"), context = canvas.getContext("2d"), tip = element("tip"), search = element("search");
+  const ground = element("ground").getContext("2d"), dots = element("dots").getContext("2d");
   const state = {
-    side: sides.length - 1, x: sides.at(-1).x.slice(), y: sides.at(-1).y.slice(), grid: null,
-    scale: 1, left: 0, top: 0, fitted: true, hit: null, hovered: -1, picked: -1, group: -1,
+    side: sides.length - 1, x: sides.at(-1).x.slice(), y: sides.at(-1).y.slice(), grid: null, land: null, moving: false,
+    scale: 1, stretch: 1, left: 0, top: 0, fitted: true, hit: null, hovered: -1, picked: -1, group: -1,
   };
-  let width = 0, height = 0, colours = [], asked = false;
+  let width = 0, height = 0, ratio = 1, colours = [], asked = false, image = null, pixels = null;
 
   // -- drawing -----------------------------------------------------------------------------------------------------------
+  // Three canvases: the ground in the colours of the groups, the points, and names and marks. The points are written pixel by
+  // pixel, which takes a few milliseconds for 50,000 of them, where as many calls of fillRect take longer than a frame.
 
   function readColours() {
     const style = getComputedStyle(document.documentElement);
     const named = (name) => style.getPropertyValue(name).trim();
     colours = { groups: Array.from({ length: COLOURS }, (_, number) => named(`--c${number}`)) };
     for (const name of ["apart", "paper", "ink", "accent"]) colours[name] = named(`--${name}`);
+    colours.bytes = colours.groups.map(bytes);
+  }
+
+  function bytes(colour) {
+    const value = parseInt(colour.slice(1), 16);
+    return [value >> 16, (value >> 8) & 255, value & 255];
   }
 
   function draw() {
@@ -43,72 +52,143 @@
     requestAnimationFrame(() => { asked = false; paint(); });
   }
 
+  const across = (row) => state.x[row] * state.scale * state.stretch + state.left;
+  const down = (row) => state.y[row] * state.scale + state.top;
+
   function paint() {
-    const ratio = devicePixelRatio || 1;
-    context.setTransform(ratio, 0, 0, ratio, 0, 0);
-    context.clearRect(0, 0, width, height);
+    if (!width || !height) return;
     const zoom = state.scale / Math.min(width, height);
-    const size = Math.max(1.4, Math.min(5, (110 / Math.sqrt(count)) * Math.sqrt(zoom) + 1));
+    const room = Math.sqrt(Math.min(width, height) / 800);
+    const size = Math.max(1.5, Math.min(7, (190 / Math.sqrt(count)) * Math.sqrt(zoom) * room + 0.7));
     const faded = state.hit !== null || state.group >= 0;
-    let label = null;
+    paintGround(faded);
+    new Uint32Array(pixels.buffer).fill(0);
+    let label = null, colour = null, alpha = 0;
     for (const row of order) {
       if (labels[row] !== label) {
         label = labels[row];
-        context.fillStyle = label < 0 ? colours.apart : colours.groups[label % COLOURS];
-        context.globalAlpha = faded && (state.hit !== null || label !== state.group) ? 0.14 : label < 0 ? 0.55 : 0.85;
+        colour = label < 0 ? bytes(colours.apart) : colours.bytes[clusters[label].colour];
+        alpha = faded && (state.hit !== null || label !== state.group) ? 40 : label < 0 ? 150 : 225;
       }
-      dot(row, size, size > 2.6 && count < 12000);
+      stamp(row, label < 0 ? 0.8 * size : size, colour, alpha);
     }
-    context.globalAlpha = 1;
-    if (state.hit !== null) {
-      context.fillStyle = colours.accent;
-      for (const row of state.hit) dot(row, Math.max(size + 1, 3.5), true);
-    }
+    if (state.hit !== null) for (const row of state.hit) stamp(row, Math.max(1.3 * size, 4), bytes(colours.accent), 255);
+    dots.putImageData(image, 0, 0);
+    context.setTransform(ratio, 0, 0, ratio, 0, 0);
+    context.clearRect(0, 0, width, height);
     if (state.picked >= 0) mark(state.picked, 9);
     if (state.hovered >= 0) mark(state.hovered, 7);
-    if (state.hit === null) nameGroups(zoom);
+    if (state.hit === null && !state.moving) nameGroups(zoom);
   }
 
-  function dot(row, size, round) {
-    const x = state.x[row] * state.scale + state.left, y = state.y[row] * state.scale + state.top;
-    if (x < -size || y < -size || x > width + size || y > height + size) return;
-    if (!round) return context.fillRect(x - size / 2, y - size / 2, size, size);
-    context.beginPath();
-    context.arc(x, y, size / 2 + 0.3, 0, 6.3);
-    context.fill();
+  // Coverage of the pixels around a disc, by its size and by where in a pixel its middle lies, in quarters.
+  const masks = new Map();
+  function maskOf(size, right, under) {
+    const key = Math.round(size * 4) * 16 + right * 4 + under;
+    let found = masks.get(key);
+    if (!found) {
+      const reach = Math.ceil(size / 2 + 0.5), side = 2 * reach + 1;
+      found = { reach, side, cover: new Float32Array(side * side) };
+      for (let i = 0; i < side * side; i++) {
+        const away = Math.hypot((i % side) - reach - right / 4, Math.floor(i / side) - reach - under / 4);
+        found.cover[i] = Math.max(0, Math.min(1, size / 2 - away + 0.5));
+      }
+      masks.set(key, found);
+    }
+    return found;
+  }
+
+  function stamp(row, size, [red, green, blue], alpha) {
+    const x = across(row) * ratio, y = down(row) * ratio;
+    const { reach, side, cover } = maskOf(size * ratio, (x - Math.floor(x)) * 4 | 0, (y - Math.floor(y)) * 4 | 0);
+    const left = Math.floor(x) - reach, top = Math.floor(y) - reach, columns = image.width;
+    if (left < 0 || top < 0 || left + side > columns || top + side > image.height) return;
+    for (let j = 0, i = 0; j < side; j++) {
+      let at = 4 * ((top + j) * columns + left);
+      for (let k = 0; k < side; k++, i++, at += 4) {
+        const value = cover[i] * alpha;
+        // Where discs overlap, the later one is on top; at its rim whatever covers the pixel more.
+        if (value < 8 || value + 60 < pixels[at + 3]) continue;
+        pixels[at] = red; pixels[at + 1] = green; pixels[at + 2] = blue;
+        if (value > pixels[at + 3]) pixels[at + 3] = value;
+      }
+    }
+  }
+
+  // How dense each group is around each place, as a small picture that is enlarged.
+  function landOf() {
+    const sums = new Float32Array(LAND * LAND * 4), reach = 4;
+    const bell = Array.from({ length: reach + 1 }, (_, away) => Math.exp(-(away * away) / 5));
+    for (let row = 0; row < count; row++) {
+      if (labels[row] < 0) continue;
+      const [red, green, blue] = colours.bytes[clusters[labels[row]].colour];
+      const column = Math.floor((state.x[row] + RIM) * LAND / (1 + 2 * RIM)), line = Math.floor((state.y[row] + RIM) * LAND / (1 + 2 * RIM));
+      for (let j = Math.max(0, line - reach); j <= Math.min(LAND - 1, line + reach); j++) {
+        for (let i = Math.max(0, column - reach); i <= Math.min(LAND - 1, column + reach); i++) {
+          const weight = bell[Math.abs(i - column)] * bell[Math.abs(j - line)], at = 4 * (i + LAND * j);
+          sums[at] += weight * red; sums[at + 1] += weight * green; sums[at + 2] += weight * blue; sums[at + 3] += weight;
+        }
+      }
+    }
+    const usual = sums.filter((_, at) => at % 4 === 3).filter((value) => value > 0.05).sort();
+    const full = usual[Math.floor(usual.length * 0.7)] || 1, land = new ImageData(LAND, LAND);
+    for (let at = 0; at < sums.length; at += 4) {
+      const weight = sums[at + 3];
+      if (weight) for (let part = 0; part < 3; part++) land.data[at + part] = sums[at + part] / weight;
+      land.data[at + 3] = 70 * Math.sqrt(Math.min(1, weight / full));
+    }
+    const drawn = Object.assign(document.createElement("canvas"), { width: LAND, height: LAND });
+    drawn.getContext("2d").putImageData(land, 0, 0);
+    return drawn;
+  }
+
+  function paintGround(faded) {
+    ground.setTransform(ratio, 0, 0, ratio, 0, 0);
+    ground.clearRect(0, 0, width, height);
+    if (state.moving || !clusters.length) return;
+    state.land ??= landOf();
+    ground.globalAlpha = faded ? 0.4 : 1;
+    ground.imageSmoothingQuality = "high";
+    const wide = state.scale * state.stretch, whole = 1 + 2 * RIM;
+    ground.drawImage(state.land, state.left - RIM * wide, state.top - RIM * state.scale, whole * wide, whole * state.scale);
   }
 
   function mark(row, size) {
-    context.strokeStyle = colours.ink;
-    context.lineWidth = 2;
-    context.beginPath();
-    context.arc(state.x[row] * state.scale + state.left, state.y[row] * state.scale + state.top, size, 0, 6.3);
-    context.stroke();
+    context.lineWidth = 4;
+    context.strokeStyle = colours.paper;
+    for (let turn = 0; turn < 2; turn++) {
+      context.beginPath();
+      context.arc(across(row), down(row), size, 0, 6.3);
+      context.stroke();
+      context.lineWidth = 2;
+      context.strokeStyle = colours.ink;
+    }
   }
 
   function nameGroups(zoom) {
-    context.font = "600 13px system-ui, sans-serif";
     context.textAlign = "center";
     context.textBaseline = "middle";
     context.lineJoin = "round";
-    const taken = [];
+    const taken = [], most = Math.sqrt(clusters[0]?.size ?? 1);
     clusters.forEach((cluster, number) => {
-      const text = cluster.words.slice(0, zoom > 2.5 ? 3 : 2).join(", ");
+      const text = cluster.words.slice(0, zoom > 2.5 ? 3 : 2).join(" · ");
       if (!text || (state.group >= 0 && state.group !== number)) return;
-      const [x, y] = toScreen(middles[number]);
-      const half = context.measureText(text).width / 2 + 4;
-      if (x < half || x > width - half || y < 10 || y > height - 10) return;
-      if (taken.some(([a, b, c]) => Math.abs(a - x) < half + c && Math.abs(b - y) < 19)) return;
-      taken.push([x, y, half]);
-      context.lineWidth = 4;
+      const size = Math.round((width < 500 ? 10 : 12) + 6 * (Math.sqrt(cluster.size) / most));
+      context.font = `700 ${size}px system-ui, sans-serif`;
+      const [x, y] = toScreen(middles[number]), half = context.measureText(text).width / 2 + 5, tall = size * 0.7;
+      if (x < -half / 2 || x > width + half / 2 || y < 10 || y > height - 10) return;
+      const middle = Math.max(half, Math.min(width - half, x));
+      if (taken.some(([a, b, c, d]) => Math.abs(a - middle) < half + c && Math.abs(b - y) < tall + d)) return;
+      taken.push([middle, y, half, tall]);
+      context.lineWidth = 5;
       context.strokeStyle = colours.paper;
-      context.strokeText(text, x, y);
+      context.strokeText(text, middle, y);
       context.fillStyle = colours.ink;
-      context.fillText(text, x, y);
+      context.fillText(text, middle, y);
     });
   }
 
-  const toScreen = ([x, y]) => [x * state.scale + state.left, y * state.scale + state.top];
+  const toScreen = ([x, y]) => [x * state.scale * state.stretch + state.left, y * state.scale + state.top];
 
   // -- places ------------------------------------------------------------------------------------------------------------
 
@@ -121,18 +201,20 @@
       state.grid[cell(state.x[row]) + CELLS * cell(state.y[row])].push(row);
     }
     const median = (rows, values) => rows.map((row) => values[row]).sort((a, b) => a - b)[rows.length >> 1] ?? 0.5;
+    state.land = null;
     middles = members.map((rows) => [median(rows, state.x), median(rows, state.y)]);
   }
 
   const cell = (place) => Math.max(0, Math.min(CELLS - 1, Math.floor(place * CELLS)));
 
   function nearest(x, y, reach) {
-    const px = (x - state.left) / state.scale, py = (y - state.top) / state.scale, r = reach / state.scale;
-    let best = -1, least = r * r;
+    const wide = state.scale * state.stretch, px = (x - state.left) / wide, py = (y - state.top) / state.scale;
+    const r = reach / Math.min(state.scale, wide);
+    let best = -1, least = reach * reach;
     for (let i = cell(px - r); i <= cell(px + r); i++) {
       for (let j = cell(py - r); j <= cell(py + r); j++) {
         for (const row of state.grid[i + CELLS * j]) {
-          const distance = (state.x[row] - px) ** 2 + (state.y[row] - py) ** 2;
+          const distance = (across(row) - x) ** 2 + (down(row) - y) ** 2;
           if (distance < least) [best, least] = [row, distance];
         }
       }
@@ -141,8 +223,10 @@
   }
 
   function fit() {
-    state.scale = 0.94 * Math.min(width, height);
-    state.left = (width - state.scale) / 2;
+    // UMAP's plane has no scale of its own: it is stretched a little towards the shape of the window.
+    state.stretch = Math.max(0.75, Math.min(1.35, width / Math.max(height, 1)));
+    state.scale = 0.95 * Math.min(width / state.stretch, height);
+    state.left = (width - state.scale * state.stretch) / 2;
     state.top = (height - state.scale) / 2;
     state.fitted = true;
     draw();
@@ -160,9 +244,9 @@
   function show(rows) {
     const spread = (values) => [Math.min(...rows.map((row) => values[row])), Math.max(...rows.map((row) => values[row]))];
     const [[x0, x1], [y0, y1]] = [spread(state.x), spread(state.y)];
-    const wanted = 0.7 * Math.min(width / Math.max(x1 - x0, 0.04), height / Math.max(y1 - y0, 0.04));
+    const wanted = 0.7 * Math.min(width / Math.max(x1 - x0, 0.04) / state.stretch, height / Math.max(y1 - y0, 0.04));
     state.scale = Math.min(wanted, 12 * Math.min(width, height));
-    state.left = width / 2 - ((x0 + x1) / 2) * state.scale;
+    state.left = width / 2 - ((x0 + x1) / 2) * state.scale * state.stretch;
     state.top = height / 2 - ((y0 + y1) / 2) * state.scale;
     state.fitted = false;
     draw();
@@ -183,6 +267,7 @@
         state.y[row] = from.y[row] + (to.y[row] - from.y[row]) * eased;
       }
       if (state.side !== side) return;
+      state.moving = share < 1;
       if (share === 1) settle();
       paint();
       if (share < 1) requestAnimationFrame(step);
@@ -252,6 +337,19 @@
     element("found").textContent = words.length ? `${hits.length.toLocaleString("en")} of ${count.toLocaleString("en")} sentences${more}` : "";
     draw();
   }
+
+  // The page of a server that shows this one in a frame sends the sentences that its own search found.
+  let rowOf = null;
+  addEventListener("message", (event) => {
+    if (event.source !== parent || parent === window || !Array.isArray(event.data?.found)) return;
+    rowOf ??= new Map(sentences.map((sentence, row) => [sentence, row]));
+    const carriedForm = (text) => (text.length <= LONGEST ? text : text.slice(0, LONGEST - 1).trimEnd() + "…");
+    const rows = event.data.found.map((text) => rowOf.get(carriedForm(text))).filter((row) => row !== undefined);
+    search.value = "";
+    find();
+    if (event.data.found.length) state.hit = rows;
+    draw();
+  });
 
   // -- what the reader does ----------------------------------------------------------------------------------------------
 
@@ -329,12 +427,16 @@
     if (state.group < 0) return fit();
     show([...order].filter((place) => labels[place] === group));
   }));
-  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => { readColours(); draw(); });
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => { readColours(); state.land = null; draw(); });
 
   new ResizeObserver(() => {
-    const box = canvas.getBoundingClientRect(), ratio = devicePixelRatio || 1;
+    const box = canvas.getBoundingClientRect();
+    ratio = Math.min(devicePixelRatio || 1, 2);
     [width, height] = [box.width, box.height];
-    [canvas.width, canvas.height] = [Math.round(width * ratio), Math.round(height * ratio)];
+    for (const one of [canvas, ground.canvas, dots.canvas]) [one.width, one.height] = [Math.round(width * ratio), Math.round(height * ratio)];
+    if (!canvas.width || !canvas.height) return;
+    image = dots.createImageData(canvas.width, canvas.height);
+    pixels = image.data;
     if (state.fitted) fit();
     paint();
   }).observe(canvas);

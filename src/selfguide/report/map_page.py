@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 _STEPS = 65_535  # places are carried as 16-bit numbers, far finer than a pixel
 _SHOWN_NEIGHBOURS = 8
+COLOURS = 12
 _LONGEST = 400  # characters of a sentence that the page carries
 
 
@@ -63,10 +64,14 @@ def map_page(
     Returns:
         The HTML file.
     """
+    colours = group_colours(sides[-1].places, labels, len(clusters))
     values = {
         "sentences": [shortened(sentence) for sentence in sentences],
         "labels": _packed(labels, np.int16),
-        "clusters": [{"words": list(one.words), "size": one.size, "example": one.example} for one in clusters],
+        "clusters": [
+            {"words": list(one.words), "size": one.size, "example": one.example, "colour": colour}
+            for one, colour in zip(clusters, colours, strict=True)
+        ],
         "sides": [_side(side) for side in sides],
     }
     count = f"{len(sentences):,} sentences"
@@ -78,10 +83,35 @@ def map_page(
         count=count if read == len(sentences) else f"{count}, drawn at random from {read:,}",
         encoders=[side.encoder for side in sides],
         clusters=clusters,
+        colours=colours,
         examples=[shortened(sentences[cluster.example]) for cluster in clusters],
         apart=int((labels < 0).sum()),
         values=values,
     )
+
+
+def group_colours(places: NDArray[np.float32], labels: NDArray[np.int64], groups: int) -> list[int]:
+    """Choose a colour for each group such that groups of one colour are far apart.
+
+    Args:
+        places: Of the sentences (count, 2).
+        labels: The group of each.
+        groups: How many groups there are.
+
+    Returns:
+        A number below :data:`COLOURS` for each group: for the first groups one each, then the one whose nearest group is the
+        farthest away.
+    """
+    middles = np.array([np.median(places[labels == group], axis=0) for group in range(groups)]).reshape(groups, 2)
+    chosen: list[int] = []
+    for group in range(groups):
+        if group < COLOURS:
+            chosen.append(group)
+            continue
+        away = np.linalg.norm(middles[:group] - middles[group], axis=1)
+        nearest = [away[np.array(chosen) == colour].min() for colour in range(COLOURS)]
+        chosen.append(int(np.argmax(nearest)))
+    return chosen
 
 
 def shortened(sentence: str) -> str:

@@ -59,7 +59,7 @@ def render_page(template: str, *, style: str = "style.css", script: str = "scrip
         The whole file.
     """
     page = _environment().get_template(f"{template}.html.j2").render(
-        style=_resource(style), script=_resource(script), **content
+        style=resource(style), script=resource(script), **content
     )  # fmt: skip
     # A file name in a configuration may hold bytes that are not UTF-8; they become question marks.
     return page.encode("utf-8", "replace").decode("utf-8")
@@ -76,7 +76,7 @@ def _environment() -> Environment:
         undefined=StrictUndefined,
     )
     environment.filters |= {
-        "csp_hash": _csp_hash,
+        "csp_hash": csp_hash,
         "pretty_json": lambda value: json.dumps(value, indent=2, ensure_ascii=False),
         "settings_table": settings_table,
         "svg": svg,
@@ -85,10 +85,12 @@ def _environment() -> Environment:
     return environment
 
 
-def _resource(name: str) -> Markup:
+def resource(name: str) -> Markup:
+    """Return a style or script of this package as it stands in a page."""
     content = (resources.files("selfguide.report") / name).read_text(encoding="utf-8")
     return Markup("\n" + content.replace("\r\n", "\n"))
 
 
-def _csp_hash(content: str) -> str:
+def csp_hash(content: str) -> str:
+    """Return the hash by which a page's policy names a style or script."""
     return "sha256-" + base64.b64encode(hashlib.sha256(content.encode("utf-8")).digest()).decode("ascii")

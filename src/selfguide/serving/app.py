@@ -201,13 +201,14 @@ def _add_pages(app: FastAPI, state: State) -> None:
         """Show this description as a page."""
         return api_page(app.openapi())
 
-    place = state.settings.map
-    if place is not None:
+    source = state.map
+    if source is not None:
 
         @app.get("/map", response_class=HTMLResponse)
-        async def map_() -> HTMLResponse:
-            """Show the map of the sentences."""
-            return HTMLResponse(await run_in_threadpool(place.read_bytes))
+        async def map_() -> Response:
+            """Show the map of the sentences; 202 while it is being drawn."""
+            page = await run_in_threadpool(source.read)
+            return _json({"status": "being drawn"}, 202) if page is None else HTMLResponse(page)
 
 
 # -- answers -----------------------------------------------------------------------------------------------------------

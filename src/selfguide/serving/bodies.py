@@ -121,7 +121,7 @@ class SimilarityAnswer(BaseModel):
     percentile: Annotated[
         float | list[float] | None,
         Field(
-            description="Per cent of random pairs of the encoder's own text that are not closer; null if its folder keeps none."
+            description="Per cent of random pairs of the encoder's own text, or of the index, that are not closer; else null."
         ),
     ]
     model: str

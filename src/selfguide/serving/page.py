@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+from collections.abc import Sequence
 from functools import lru_cache
 from importlib import resources
 from typing import TYPE_CHECKING, Any
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def front_page(state: State) -> HTMLResponse:
-    """Return the page at ``/``: compare two sentences, search, and how programs use the server.
+    """Return the page at ``/``: compare two sentences, search, the map, and how programs use the server.
 
     Args:
         state: The server.
@@ -39,8 +40,10 @@ def front_page(state: State) -> HTMLResponse:
         script="front.js",
         encoders=encoders,
         key=bool(state.settings.keys),
+        measured=sorted(state.scaled_by_index),
         search=state.searcher is not None,
-        map=state.settings.map is not None,
+        map=state.map is not None,
+        framed=[] if state.map is None else state.map.hashes(),
     )
 
 
@@ -89,13 +92,17 @@ def _kind(schema: dict[str, Any]) -> str:
     return str(schema.get("type", "anything"))
 
 
-def _page(template: str, script: str | None, **content: Any) -> HTMLResponse:
+def _page(template: str, script: str | None, framed: Sequence[str] = (), **content: Any) -> HTMLResponse:
     style = Markup(_resource("selfguide.report", "style.css") + _resource("selfguide.serving", "templates/server.css"))
     code = Markup(_resource("selfguide.serving", f"templates/{script}")) if script else Markup("")
     page = _environment().get_template(template).render(style=style, script=code, **content)
-    policy = f"default-src 'none'; style-src '{_hash(style)}'; img-src data:; base-uri 'none'; form-action 'none'"
+    # The map comes as a frame's content and not by an address, since a frame cannot send a key; it is under this policy, too.
+    others = "".join(f" '{one}'" for one in framed)
+    policy = (
+        f"default-src 'none'; style-src '{_hash(style)}'{others}; img-src data:; base-uri 'none'; form-action 'none'"
+    )
     if script:
-        policy += f"; script-src '{_hash(code)}'; connect-src 'self'"
+        policy += f"; script-src '{_hash(code)}'{others}; connect-src 'self'"
     return HTMLResponse(page, headers={"content-security-policy": policy + "; frame-ancestors 'none'"})
 
 

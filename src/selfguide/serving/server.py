@@ -8,17 +8,20 @@ import signal
 import socket
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import uvicorn
 
-from selfguide.engine.similarity_scale import SimilarityScale, read_scale
+from selfguide.engine.similarity_scale import SAMPLED, SimilarityScale, measure_scale, read_scale
 from selfguide.errors import SelfguideError, UsageError
+from selfguide.files import private_folder
 from selfguide.progress import Reporter
-from selfguide.search.index import open_index
+from selfguide.search.index import Index, open_index
 from selfguide.serving.app import make_app
 from selfguide.serving.encoder_process import EncoderProcess
+from selfguide.serving.map_source import MapSource, sampled
 from selfguide.serving.settings import LOOPBACK, ServeOptions, ServeSettings, named_encoders
 from selfguide.serving.state import State, finish
 
@@ -38,7 +41,7 @@ def serve(
     Args:
         encoders: A folder, a hub name or ``"mini"``; or several by the names that requests call them.
         map: A page that ``selfguide map`` wrote.
-        index: An index that ``selfguide index`` made with one of the encoders.
+        index: An index that ``selfguide index`` made with one of the encoders; without ``map``, a map is drawn from it.
         keys: API keys, one of which requests must carry; none are needed if there are none.
         allowed_hosts: Further names under which a server on a loopback address may be reached.
         quiet: Leave out notes.
@@ -85,14 +88,23 @@ def run(settings: ServeSettings, reporter: Reporter) -> None:
     """
     options = settings.options
     searcher = None if settings.index is None else open_index(settings.index)
-    listening = bound(options.host, options.port)
-    try:
+    with contextlib.ExitStack() as stack:
+        listening = stack.enter_context(bound(options.host, options.port))
         port = listening.getsockname()[1]
         host = f"[{options.host}]" if ":" in options.host else options.host
-        state = State(settings, searcher, scales=_scales(settings, reporter))
+        state = State(settings, searcher, _map(settings, stack), scales=_scales(settings, reporter))
         asyncio.run(_run(state, listening, f"http://{host}:{port}", reporter))
-    finally:
-        listening.close()
+
+
+def _map(settings: ServeSettings, stack: contextlib.ExitStack) -> MapSource | None:
+    """Return the map that is given, or the one that will be drawn from the index; its process ends with the stack."""
+    if settings.map is not None:
+        return MapSource(settings.map)
+    if settings.index is None or find_spec("umap") is None:
+        return None
+    found = MapSource(stack.enter_context(private_folder("selfguide-map-")) / "map.html", settings.index.resolve())
+    stack.callback(found.end)
+    return found
 
 
 def _scales(settings: ServeSettings, reporter: Reporter) -> dict[str, SimilarityScale]:
@@ -124,7 +136,8 @@ def bound(host: str, port: int) -> socket.socket:
     """
     try:
         family, kind, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        found = socket.socket(family, kind)
+        # With the protocol named: only then asyncio sets TCP_NODELAY, without which each answer waits 40 ms for the client's ACK.
+        found = socket.socket(family, kind, socket.IPPROTO_TCP)
     except OSError:
         raise SelfguideError(f"The host {host} is not known: --host takes an address of this machine.") from None
     try:
@@ -175,11 +188,13 @@ async def _loaded(state: State, server: _Server, url: str, reporter: Reporter) -
             return
     if state.searcher is not None:
         try:
-            _check_index(state)
+            await asyncio.to_thread(_add_scale, state, _check_index(state))
         except SelfguideError:
             server.should_exit = True
             raise  # to who waits for this task, once the server has ended
         reporter.note(f"Index {state.settings.index}: {state.searcher.describe()['rows']:,} rows")
+    if state.map is not None:
+        state.map.begin()
     for encoder in state.encoders.values():
         reporter.note(_described(encoder))
     if state.options.host not in LOOPBACK and not state.settings.keys:
@@ -190,8 +205,17 @@ async def _loaded(state: State, server: _Server, url: str, reporter: Reporter) -
     reporter.note(f"Serving {names} at {url} (a page to try it, /docs for programs). Ctrl-C stops.")
 
 
-def _check_index(state: State) -> None:
-    """Refuse an index that none of the encoders made."""
+def _add_scale(state: State, name: str) -> None:
+    """Let the index say what a cosine means, if the encoder's own folder does not."""
+    assert isinstance(state.searcher, Index)
+    if name not in state.scales and len(state.searcher) > 1:
+        sentences, vectors = sampled(state.searcher, SAMPLED)
+        state.scales[name] = measure_scale(vectors, sentences, len(state.searcher), 1)
+        state.scaled_by_index.add(name)
+
+
+def _check_index(state: State) -> str:
+    """Refuse an index that none of the encoders made; return the name of the one that did."""
     assert state.searcher is not None
     problems = []
     for name, encoder in state.encoders.items():
@@ -200,7 +224,7 @@ def _check_index(state: State) -> None:
         except SelfguideError as error:
             problems.append(error)
         else:
-            return
+            return name
     raise problems[0]
 
 

@@ -76,7 +76,7 @@ class ServeSettings:
     map: Path | None = None
     """A page that ``selfguide map`` wrote."""
     index: Path | None = None
-    """An index that ``selfguide index`` made with one of the encoders."""
+    """An index that ``selfguide index`` made with one of the encoders; without ``map``, a map is drawn from it."""
 
     def __post_init__(self) -> None:
         """Check what no option can check alone."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
@@ -15,6 +14,7 @@ from selfguide.engine.similarity_scale import SimilarityScale
 from selfguide.engine.vector_form import VectorForm
 from selfguide.serving.admission import Places, Seat
 from selfguide.serving.encoder_process import EncoderProcess, Events, Job
+from selfguide.serving.map_source import MapSource
 from selfguide.serving.metrics import Metrics
 from selfguide.serving.refusals import Refusal
 from selfguide.serving.settings import ServeSettings
@@ -64,8 +64,12 @@ class State:
 
     settings: ServeSettings
     searcher: Searcher | None = None
-    scales: Mapping[str, SimilarityScale] = field(default_factory=dict)
-    """What a cosine means, for the encoders whose folder says it."""
+    map: MapSource | None = None
+    """The map that the page shows."""
+    scales: dict[str, SimilarityScale] = field(default_factory=dict)
+    """What a cosine means, for the encoders whose folder or index says it."""
+    scaled_by_index: set[str] = field(default_factory=set)
+    """Those of which the index says it."""
     began: int = field(default_factory=lambda: int(time.time()))
 
     def __post_init__(self) -> None:

@@ -38,9 +38,10 @@ at("pair").addEventListener("submit", async (event) => {
     const answer = await ask("similarity", body);
     at("value").textContent = answer.cosine.toFixed(3).replace("-", "−");
     at("bar").style.width = Math.max(0, 100 * answer.cosine) + "%";
+    const text = at("percentile").dataset.index.split(" ").includes(answer.model) ? "the indexed text" : "the text that the encoder was made on";
     at("percentile").textContent = answer.percentile === null ? "" :
-      answer.percentile === 100 ? "More similar than any random pair of the text that the encoder was made on." :
-      `More similar than ${answer.percentile.toFixed(1)} % of random pairs of the text that the encoder was made on.`;
+      answer.percentile === 100 ? `More similar than any random pair of ${text}.` :
+      `More similar than ${answer.percentile.toFixed(1)} % of random pairs of ${text}.`;
     at("cosine").hidden = false;
   } catch (error) {
     at("cosine").hidden = true;
@@ -60,6 +61,13 @@ for (const id of ["first", "second"]) {
     if (event.key === "Enter" && !event.shiftKey) { event.preventDefault(); at("pair").requestSubmit(); }
   });
 }
+
+// What was found is marked on the map, whose own script listens.
+let lastFound = [];
+const mark = (found) => {
+  lastFound = found;
+  if (at("map") && !at("map").hidden) at("map").contentWindow.postMessage({found}, "*");
+};
 
 if (at("query")) {
   let timer = 0;
@@ -88,17 +96,19 @@ if (at("query")) {
     if (running) running.abort();
     const query = at("query").value.trim();
     fail("search-failure", null);
-    if (!query) { at("hits").replaceChildren(); at("search-note").textContent = ""; return; }
+    if (!query) { at("hits").replaceChildren(); at("search-note").textContent = ""; mark([]); return; }
     running = new AbortController();
     try {
       const answer = await ask("search", {query, limit: 10}, running.signal);
       at("hits").replaceChildren(...answer.hits.map(line));
+      mark(answer.hits.map((hit) => hit.text));
       const milliseconds = Math.max(1, Math.round(1000 * answer.seconds));
       at("search-note").textContent = answer.hits.length ? `${answer.hits.length} hits in ${milliseconds} ms` : "Nothing was found.";
     } catch (error) {
       if (error.name === "AbortError") return;
       at("hits").replaceChildren();
       at("search-note").textContent = "";
+      mark([]);
       fail("search-failure", error);
     }
   };
@@ -106,18 +116,36 @@ if (at("query")) {
   at("query").addEventListener("input", () => { clearTimeout(timer); timer = setTimeout(search, 200); });
 }
 
-if (at("map") && at("key")) {
-  // A link carries no key, so the page fetches the map and opens what it got.
-  at("map").addEventListener("click", async (event) => {
-    event.preventDefault();
-    fail("map-failure", null);
-    try {
-      const response = await fetch("map", {headers: headers()});
-      if (!response.ok) throw new Error((await response.json()).error.message);
-      const place = URL.createObjectURL(await response.blob());
-      location.assign(place);
-    } catch (error) {
-      fail("map-failure", error);
+// The map is the content of a frame: it is fetched, because a frame's address carries no key.
+const showMap = async () => {
+  fail("map-failure", null);
+  try {
+    const response = await fetch("map", {headers: headers()});
+    if (response.status === 202) {
+      at("map-note").textContent = "The map is being drawn …";
+      setTimeout(showMap, 2000);
+      return;
     }
-  });
+    if (response.ok) {
+      at("map").srcdoc = await response.text();
+      at("map").hidden = false;
+      at("map-note").textContent = "";
+      return;
+    }
+    at("map-note").textContent = "";
+    fail("map-failure", new Error((await response.json()).error.message));
+  } catch (error) {
+    at("map-note").textContent = "";
+    fail("map-failure", new Error("The server does not answer: is it still running?"));
+  }
+};
+
+if (at("map")) {
+  at("map").addEventListener("load", () => mark(lastFound));
+  if (at("key")) {
+    at("map-note").textContent = "The map is shown when the key has been given.";
+    at("key").addEventListener("change", showMap);
+  } else {
+    showMap();
+  }
 }
