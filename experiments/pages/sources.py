@@ -38,6 +38,8 @@ FILES: dict[str, tuple[str, str]] = {
     "minilm": ("experiments/results/evaluation-all-MiniLM-L6-v2/scores.json", ""),
     "adapt-dev": ("experiments/results/adapt-development.json", ""),
     "adapt-report": ("experiments/results/adapt-report.json", ""),
+    "centring-dev": ("experiments/results/adapt-centring-development.json", ""),
+    "centring-report": ("experiments/results/adapt-centring-report.json", ""),
     "choosing": ("experiments/results/choosing.json", "grounds"),
     "cpu": ("experiments/results/encoding-speed-cpu.json", ""),
     "static": ("experiments/results/static-encoders.json", ""),

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from experiments.pages.sources import Unknown
 from experiments.pages.tables import (
     adapt,
+    centring,
     choosing,
     encoders,
     fused,
@@ -21,7 +22,20 @@ from experiments.pages.tables import (
 
 MAKERS: dict[str, Callable[[], str]] = {
     name: maker
-    for part in (main, published, studies, fused, speed, encoders, choosing, static, origins, sentence_encoders, adapt)
+    for part in (
+        main,
+        published,
+        studies,
+        fused,
+        speed,
+        encoders,
+        choosing,
+        static,
+        origins,
+        sentence_encoders,
+        adapt,
+        centring,
+    )
     for name, maker in part.TABLES.items()
 }
 
