@@ -308,11 +308,12 @@ def _centred_by_text(
         return kept(
             f"The lengths of embeddings count for its similarity ({encoder.similarity_fn_name}), so it is not centred"
         )
-    with context.reporter.bar("comparing", 2, "texts") as advance:
-        text = sentence_vectors(encoder, _sample(context), normalise=True)
-        advance(1, "")
-        general = sentence_vectors(encoder, Probe.of(demo_sentences(), GENERAL, 0, 1).sentences, normalise=True)
-        advance(1, "")
+    drawn, others = _sample(context), Probe.of(demo_sentences(), GENERAL, 0, 1).sentences
+    with context.reporter.bar("reading", len(drawn) + len(others), "sentences") as advance:
+        text = sentence_vectors(encoder, drawn, normalise=True)
+        advance(len(drawn), "")
+        general = sentence_vectors(encoder, others, normalise=True)
+        advance(len(others), "")
     common = one_sidedness(text, general)
     percent = f"{100 * common:.0f} %"
     if common > MOST_COMMON:
