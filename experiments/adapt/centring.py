@@ -46,7 +46,7 @@ from selfguide.calibration.linear_maps import LinearMap, whitening_map
 from selfguide.calibration.moments import Moments
 from selfguide.data.resources import demo_sentences
 from selfguide.files import read_json
-from selfguide.methods.adapt import GENERAL, LEAST_COSINE, MOST_COMMON, SAMPLE
+from selfguide.methods.adapt import GENERAL, LEAST_COSINE, MOST_COMMON, SAMPLE, AdaptOptions
 from selfguide.training.self_retrieval import Probe
 
 PROTOCOL = (
@@ -54,9 +54,11 @@ PROTOCOL = (
     "it is; rule: the gain of what selfguide adapt keeps without dev pairs; elsewhere: change of the mean of the seven STS sets"
 )
 SHARES = (0.25, 0.5, 0.75, 1.0)
-DEFAULT_SHARE = "0.5"
-WHITENING = (0.1, 0.25, 0.5)
-"""Exponents of whitening, which is fitted on the same sentences; 0.5 whitens."""
+TASK_SHARES = (0.5, 1.0)
+"""Shares for what is costly to score, for samples and for unhelpful texts."""
+DEFAULT_SHARE = f"{AdaptOptions().centring:g}"
+WHITENING = (0.1, 0.25)
+"""Exponents of whitening, which is fitted on all sentences of the text; 0.5 would whiten, and needs more of them."""
 ALLOWED = -0.5
 
 Encode = Callable[[Sequence[str]], Vectors]
@@ -68,15 +70,17 @@ def main() -> None:
     encoders = dict(named_encoder(item) for item in arguments.encoder)
     rows = []
     for name, folder in encoders.items():
+        encode = Remembering(selfguide.load_encoder(folder).eval(), arguments.precision)
+        cone = mean_cosine(_unit(encode(general_sentences())))
         paths = {text: arguments.work / f"{name}.{text}.json" for text in arguments.texts}
         missing = [text for text, path in paths.items() if not path.is_file()]
         if missing and not arguments.collect:
-            encode = Remembering(selfguide.load_encoder(folder).eval(), arguments.precision)
             for text in missing:
                 found = cell(encode, Judge(text, Path(arguments.data), arguments.pairs, "none"), arguments)
                 write_part(paths[text], {"encoder": name, "text": text, **found})
-                print(name, text, {key: round(found[key], 2) for key in ("own", "rule", "common")}, flush=True)
-        rows += [read_json(path) for path in paths.values() if path.is_file()]
+                print(name, text, {key: round(found[key], 2) for key in ("own", "common", "cosine")}, flush=True)
+        found_rows = [{**read_json(path), "general": cone} for path in paths.values() if path.is_file()]
+        rows += [{**row, "rule": gain_of_rule(row)} for row in found_rows]
     texts = {row["text"]: row["digest"] for row in rows}
     content = {
         **provenance(None, text={"name": "by cell", "digests": texts}, seeds=arguments.seeds),
@@ -84,6 +88,7 @@ def main() -> None:
         "list": arguments.list,
         "protocol": PROTOCOL,
         "bounds": [LEAST_COSINE, MOST_COMMON],
+        "share": DEFAULT_SHARE,
         **{name: getattr(arguments, name) for name in ("also", "pairs", "precision", "sizes", "instead")},
         "missing": [
             f"{name}, {text}"
@@ -111,7 +116,7 @@ def cell(encode: Remembering, judge: Judge, arguments: argparse.Namespace) -> di
         The score as it is, and gains by share, by exponent of whitening, by size and by unhelpful text.
     """
     unit: Encode = lambda sentences: _unit(encode(sentences))  # noqa: E731
-    general = unit(Probe.of(demo_sentences(), GENERAL, 0, 1).sentences)
+    general = unit(general_sentences())
     data = Path(arguments.data)
     before = judge.scores(unit)["own"]
     elsewhere = seven_sts(unit, data) if arguments.also == "sts" else None
@@ -120,17 +125,16 @@ def cell(encode: Remembering, judge: Judge, arguments: argparse.Namespace) -> di
         drawn = drawn_sentences(sentences, seed)
         vectors = unit(drawn)
         mean, common = vectors.mean(axis=0, dtype=np.float64), one_sidedness(vectors, general)
-        shares = SHARES if every and judge.pairs is not None else (float(DEFAULT_SHARE),)
+        shares = SHARES if every and judge.pairs is not None else TASK_SHARES
         found: dict[str, Any] = {
             "common": common,
             "cosine": mean_cosine(vectors),
             "shares": {f"{share:g}": judge.scores(moved(unit, mean, share))["own"] - before for share in shares},
         }
-        kept = found["cosine"] < LEAST_COSINE or common > MOST_COMMON
-        found["rule"] = 0.0 if kept else found["shares"][DEFAULT_SHARE]
         if elsewhere is not None and every and seed == arguments.seeds[0]:
-            change = seven_sts(moved(unit, mean, float(DEFAULT_SHARE)), data) - elsewhere
-            found["elsewhere"] = change if found["rule"] else 0.0
+            found["elsewhere"] = {
+                f"{share:g}": seven_sts(moved(unit, mean, share), data) - elsewhere for share in TASK_SHARES
+            }
         return found
 
     # A task takes minutes to score, and its mean hardly depends on the seed.
@@ -144,7 +148,6 @@ def cell(encode: Remembering, judge: Judge, arguments: argparse.Namespace) -> di
         "device": device_name(),
         "own": before,
         "sts": elsewhere,
-        "rule": statistics.fmean(found["rule"] for found in own.values()),
         "common": first["common"],
         "cosine": first["cosine"],
         "seeds": own,
@@ -163,6 +166,22 @@ def cell(encode: Remembering, judge: Judge, arguments: argparse.Namespace) -> di
             for kind in arguments.instead
         },
     }
+
+
+def general_sentences() -> list[str]:
+    """Return the sentences of general English that ``selfguide adapt`` compares a text with."""
+    return Probe.of(demo_sentences(), GENERAL, 0, 1).sentences
+
+
+def ruled(row: Mapping[str, Any], found: Mapping[str, Any]) -> float:
+    """Return what ``selfguide adapt`` gains by what was measured on a text: 0 where it gives the encoder back as it was."""
+    cone = min(row["general"], found["cosine"]) >= LEAST_COSINE
+    return float(found["shares"][DEFAULT_SHARE]) if cone and found["common"] <= MOST_COMMON else 0.0
+
+
+def gain_of_rule(row: Mapping[str, Any]) -> float:
+    """Return the mean gain of ``selfguide adapt`` over the seeds of a cell."""
+    return statistics.fmean(ruled(row, found) for found in row["seeds"].values())
 
 
 def moved(unit: Encode, mean: Vectors, share: float) -> Encode:
@@ -207,19 +226,29 @@ def summary(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         "whitening": {f"{e:g}": _fate([row["whitening"][f"{e:g}"] for row in pairs]) for e in WHITENING},
         "held out": _held_out(by_share),
         "sizes": {
-            size: _fate([cell["rule"] for row in rows for cell in row["sizes"].get(size, {}).values()])
+            size: _fate([ruled(row, cell) for row in rows for cell in row["sizes"].get(size, {}).values()])
             for size in dict.fromkeys(size for row in rows for size in row["sizes"])
         },
         "instead": {
-            kind: {name: _fate([row["instead"][kind][name] for row in rows]) for name in ("rule", "common")}
-            | {"without the rule": _fate([row["instead"][kind]["shares"][DEFAULT_SHARE] for row in rows])}
+            kind: {
+                "rule": _fate([ruled(row, row["instead"][kind]) for row in rows]),
+                "common": _fate([row["instead"][kind]["common"] for row in rows]),
+                "without the rule": _fate([row["instead"][kind]["shares"][DEFAULT_SHARE] for row in rows]),
+            }
             for kind in dict.fromkeys(kind for row in rows for kind in row["instead"])
         },
         "common": [min(row["common"] for row in rows), max(row["common"] for row in rows)],
+        "cosine": [min(row["cosine"] for row in rows), max(row["cosine"] for row in rows)],
+        "general": rows[0]["general"],
     }
     if tasks:
         found["tasks"] = _fate([row["rule"] for row in tasks])
-    changes = [seed["elsewhere"] for row in rows for seed in row["seeds"].values() if "elsewhere" in seed]
+    changes = [
+        seed["elsewhere"][DEFAULT_SHARE] if row["rule"] else 0.0
+        for row in rows
+        for seed in row["seeds"].values()
+        if "elsewhere" in seed
+    ]
     if changes:
         found["elsewhere"] = _fate(changes)
     return found

@@ -168,9 +168,12 @@ def test_a_centred_cell_is_what_adapt_saves(bert: Path, data: Path, monkeypatch:
     assert judge.pairs is not None
     after = correlation(Remembering(centred), judge.pairs)
     assert found["seeds"]["1"]["shares"]["0.5"] == pytest.approx(after - found["own"], abs=1e-3)
-    assert found["rule"] != 0.0
+    found |= {"encoder": "e", "text": "forums", "general": 0.5}
+    assert centring.gain_of_rule({**found, "general": 0.1}) == 0.0
+    found["rule"] = centring.gain_of_rule(found)
+    assert found["rule"] == pytest.approx(sum(seed["shares"]["0.5"] for seed in found["seeds"].values()) / 2)
     assert set(found["sizes"]["20"]) == {"1", "2"}
-    fate = centring.summary([{**found, "encoder": "e", "text": "forums"}])
+    fate = centring.summary([found])
     assert fate["rule"]["mean"] == pytest.approx(found["rule"])
     assert fate["held out"]["cells"] == 1
 
@@ -184,6 +187,8 @@ def test_a_share_is_selected_without_the_text_it_is_applied_to() -> None:
             "sizes": {},
             "instead": {},
             "common": 0.1,
+            "cosine": 0.3,
+            "general": 0.3,
         }
         for gain in (1.0, 1.0, -2.0)
     ]

@@ -74,10 +74,10 @@ CLEAR, HARM = 1.0, 2.0
 """Standard errors by which a gain on the text must differ from none, and a loss on general English, to be counted."""
 FEWEST_KEPT = 0.8
 """Share of each sentence's nearest neighbours that must stay: training on one repeated template replaces more."""
-LEAST_COSINE, MOST_COMMON = 0.02, 0.35
-"""An encoder is centred where the mean cosine of the text's sentences is at least the one, and their
-:func:`~selfguide.calibration.centring.one_sidedness` at most the other: of development texts it is below 0.3, of a repeated
-template and of an unknown language above 0.5."""
+LEAST_COSINE, MOST_COMMON = 0.2, 0.35
+"""An encoder is centred where two sentences, of the text and of general English alike, have at least this mean cosine, so that
+its embeddings fill a cone; and where :func:`~selfguide.calibration.centring.one_sidedness` is at most the other: on development
+texts it is below 0.3, of a repeated template and of an unknown language above 0.5."""
 AUTO, ALWAYS, NEVER = "auto", "always", "never"
 _DROPOUT = 0.1
 
@@ -281,7 +281,7 @@ def _by_dev(
             scores.append((f"{_way(share)}, centred", float(dev(centred(encoder, mean, centring))[key])))
             if scores[-1][1] > best[1]:
                 best = (share, scores[-1][1], mean)
-    share, score, mean = best
+    share, score, chosen = best
     if averages is not None:
         averages.load(share)
     before, name = scores[0][1], next(name for name, value in scores if value == score)
@@ -289,8 +289,8 @@ def _by_dev(
         sentence = f"Nothing was better on the dev pairs ({100 * before:.2f}): the encoder came back as it was."
     else:
         sentence = f"Kept {name}: the dev pairs went from {100 * before:.2f} to {100 * score:.2f}."
-    choice = Choice(share, "dev pairs", tuple(scores), None, sentence, score, centring if mean is not None else 0.0)
-    return choice, encoder if mean is None else centred(encoder, mean, centring)
+    choice = Choice(share, "dev pairs", tuple(scores), None, sentence, score, centring if chosen is not None else 0.0)
+    return choice, encoder if chosen is None else centred(encoder, chosen, centring)
 
 
 def _centred_by_text(
@@ -314,22 +314,23 @@ def _centred_by_text(
         advance(len(drawn), "")
         general = sentence_vectors(encoder, others, normalise=True)
         advance(len(others), "")
-    common = one_sidedness(text, general)
-    percent = f"{100 * common:.0f} %"
-    if common > MOST_COMMON:
-        return kept(
-            f"The encoder hardly tells the sentences of this text apart ({percent} of what sets them off from general English is "
-            "common to all), as those of one template or of a language that it does not know"
-        )
-    cosine = mean_cosine(text)
+    common, cosines = one_sidedness(text, general), (mean_cosine(text), mean_cosine(general))
+    cosine = min(cosines)
     if cosine < LEAST_COSINE:
         return kept(
-            "The text gave no reason to change the encoder, since its sentences have nothing in common (their mean cosine is "
-            f"{cosine:.3f})"
+            f"The text gave no reason to change the encoder, whose embeddings are spread well already (two sentences have a mean "
+            f"cosine of {cosines[0]:.2f}, in general English {cosines[1]:.2f}), and without graded pairs (--dev) nothing tells "
+            "whether training helps"
+        )
+    if common > MOST_COMMON:
+        return kept(
+            f"The encoder hardly tells the sentences of this text apart ({100 * common:.0f} % of what sets them off from general "
+            "English is common to all), as those of one template or of a language that it does not know"
         )
     sentence = (
-        f"Centred: two sentences of this text have a mean cosine of {cosine:.2f}, which says nothing about them, and "
-        f"{100 * share:.0f} % of their mean is subtracted. With graded pairs (--dev), training can compete."
+        f"Centred: this encoder gives any two sentences a high cosine ({cosines[0]:.2f} in the mean of the text, "
+        f"{cosines[1]:.2f} in general English), so {100 * share:.0f} % of the text's mean embedding is subtracted. With graded "
+        "pairs (--dev), training can compete."
     )
     scores = (("mean cosine", cosine), ("common", common))
     choice = Choice(AS_IT_WAS, by, scores, None, sentence, None, share)
