@@ -61,10 +61,11 @@ if TYPE_CHECKING:
 OWN = "own"
 """Pooling that leaves the encoder's modules as they are."""
 FEWEST_SENTENCES = 20
-FEWEST_STEPS, MOST_EPOCHS, MOST_STEPS = 16, 10.0, 1000
+FEWEST_STEPS, MOST_EPOCHS, MOST_STEPS = 16, 10.0, 48
 """A small text is read again until there are so many steps, but not more often than this; of a large one so much is read."""
-DISTANCE, LOWEST_RATE, HIGHEST_RATE = 3.6e-4, 5e-6, 2e-5
-"""Learning rate times steps, which says how far the weights may move, and the bounds of the rate."""
+DISTANCE, LOWEST_RATE, HIGHEST_RATE = 3.6e-4, 7.5e-6, 2e-5
+"""Learning rate times steps, which says how far the weights may move, and the bounds of the rate: more steps, at a smaller rate,
+would cost more time and move them no further."""
 SHARES = (0.5, TRAINED)
 """The candidates besides the encoder as it was."""
 SAMPLE, GENERAL, FEWEST_IN_SAMPLE = 1000, 300, 50
