@@ -40,6 +40,7 @@ FILES: dict[str, tuple[str, str]] = {
     "adapt-report": ("experiments/results/adapt-report.json", ""),
     "centring-dev": ("experiments/results/adapt-centring-development.json", ""),
     "centring-report": ("experiments/results/adapt-centring-report.json", ""),
+    "adapt-timing": ("experiments/results/adapt-timing.json", ""),
     "choosing": ("experiments/results/choosing.json", "grounds"),
     "cpu": ("experiments/results/encoding-speed-cpu.json", ""),
     "static": ("experiments/results/static-encoders.json", ""),

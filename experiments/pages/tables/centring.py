@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from experiments.pages.figures import Form, written
@@ -34,16 +34,17 @@ def unhelpful() -> str:
     """What small and unhelpful texts do."""
     rows = []
     for name, found in lookup(f"{DEV}:summary").items():
+        general = _plain(found["general"])
         for size, fate in found["sizes"].items():
-            rows.append([name, f"{size} sentences of the text", "", "", *_fate(fate)])
+            rows.append([name, general, f"{size} sentences of the text", "", "", *_fate(fate)])
         for kind, fate in found["instead"].items():
-            without = fate["without the rule"]
-            common = f"{_plain(fate['common']['worst'])} to {_plain(fate['common']['best'])}"
-            rows.append([name, kind, common, _signed(without["worst"]), *_fate(fate["rule"])])
-        ends = " to ".join(_plain(value) for value in found["common"])
-        rows.append([name, "the text itself", ends, "", *_fate(found["rule"])])
+            common = _range([fate["common"]["worst"], fate["common"]["best"]])
+            rows.append([name, general, kind, common, _signed(fate["without the rule"]["worst"]), *_fate(fate["rule"])])
+        half = _signed(found["shares"]["0.5"]["worst"])
+        rows.append([name, general, "the text itself", _range(found["common"]), half, *_fate(found["rule"])])
     return table(
-        "encoder | fitted on | common to all | worst without the rule | mean gain | worst | cells | more than 0.5 below",
+        "encoder | mean cosine of general English | fitted on | common to all | worst, always centred | mean gain of the rule | "
+        "worst | cells | more than 0.5 below",
         rows,
     )
 
@@ -57,14 +58,16 @@ def report() -> str:
         row = [text]
         for cells in found.values():
             cell = cells.get(text)
-            row += ["", ""] if cell is None else [_plain(cell["own"]), _signed(cell["rule"])]
+            row += ["", "", ""] if cell is None else [_plain(cell["own"]), _signed(_half(cell)), _signed(cell["rule"])]
         rows.append(row)
-    for title, key in (("mean gain, pairs", "rule"), ("mean gain, other tasks", "tasks")):
-        summaries = [lookup(f"{REPORT}:summary")[name].get(key) for name in found]
-        rows.append(
-            [title, *(cell for part in summaries for cell in ("", "" if part is None else _signed(part["mean"])))]
-        )
-    head = " | ".join(f"{name}, as it is | gain" for name in found)
+    ends: dict[str, Callable[[Sequence[float]], float]] = {"mean gain": statistics.fmean, "worst": min}
+    for title, end in ends.items():
+        row = [title]
+        for cells in found.values():
+            halves, rules = ([form(cell) for cell in cells.values()] for form in (_half, lambda cell: cell["rule"]))
+            row += ["", _signed(end(halves)), _signed(end(rules))]
+        rows.append(row)
+    head = " | ".join(f"{name}, as it is | always centred | `selfguide adapt`" for name in found)
     return table(f"text | {head}", rows)
 
 
@@ -85,6 +88,15 @@ def _ends(gains: Mapping[str, float]) -> list[str]:
 
 def _fate(row: Mapping[str, Any]) -> list[str]:
     return [_signed(row["mean"]), _signed(row["worst"]), str(row["cells"]), str(row["below"])]
+
+
+def _range(values: Sequence[float]) -> str:
+    low, high = (_plain(value) for value in (min(values), max(values)))
+    return low if low == high else f"{low} to {high}"
+
+
+def _half(cell: Mapping[str, Any]) -> float:
+    return _mean(cell, "0.5")
 
 
 def _mean(cell: Mapping[str, Any], share: str) -> float:
