@@ -79,8 +79,10 @@ LOSSES: dict[str, Make] = {
     **{name: guided(objective=name) for name in ("sg", "opt1", "opt2")},
     "simcse": simcse,
     "simcse, gradient cache": lambda model: simcse(model, gradient_cache=2),
-    "adapt": lambda model: fixed_change(losses.GuidedContrastLoss(model)),
-    "adapt, gradient cache": lambda model: fixed_change(losses.GuidedContrastLoss(model, gradient_cache=2)),
+    "adapt": lambda model: fixed_change(losses.GuidedContrastLoss(model, dropout=0.1)),
+    "adapt, gradient cache": lambda model: fixed_change(
+        losses.GuidedContrastLoss(model, dropout=0.1, gradient_cache=2)
+    ),
     "consert": consert,
     "mirror": mirror,
     "clear": clear,

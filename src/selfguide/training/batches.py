@@ -2,8 +2,8 @@
 
 A batch of a run of several processes is cut into one share a process, in order, and the shares of the last, smaller batch
 differ by one sentence at most. So every process takes the same number of steps, no sentence is read twice in an epoch, and
-together the shares are the batch that one process would have. (The stock sharding gives whole batches to the processes in
-turn: where the last round is not full, some have a batch fewer, and the others wait for them.)
+together the shares are the batch that one process would have. (The stock sharding gives whole batches to the
+processes in turn, and leaves out what does not fill a round.)
 
 Up to :data:`SHUFFLED` sentences the order is that of a list which is shuffled. Of a larger text that list would take
 gigabytes, and its order is computed from the places instead.

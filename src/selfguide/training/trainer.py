@@ -399,6 +399,8 @@ def _arguments(context: FitContext) -> SentenceTransformerTrainingArguments:
         dataloader_pin_memory=not cpu,
         ddp_find_unused_parameters=False,  # methods freeze the parameters that no embedding depends on
     )
+    # Stock arguments leave out the last batch of a run of several processes; ours is cut evenly (ProcessBatches).
+    arguments.dataloader_drop_last = False
     # One device per process: otherwise several visible GPUs would split each batch, and with it the negatives.
     if arguments.n_gpu > 1:
         arguments._n_gpu = 1
