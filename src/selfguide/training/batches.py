@@ -40,6 +40,7 @@ class ProcessBatches(BatchSampler):
         self.batch_sampler = batches
         self._sentences, self._rank, self._processes = sentences, rank, processes
         self.batch_size, self.drop_last = batches.batch_size // processes, batches.drop_last
+        self.sampler = batches.sampler
 
     def __len__(self) -> int:
         """Return the number of batches; a last one with fewer sentences than processes is left out."""
@@ -54,7 +55,9 @@ class ProcessBatches(BatchSampler):
 
     def set_epoch(self, epoch: int) -> None:
         """Choose the order of an epoch."""
-        self.batch_sampler.set_epoch(epoch)  # type: ignore[attr-defined]
+        for part in (self.batch_sampler, self.batch_sampler.sampler):
+            if hasattr(part, "set_epoch"):
+                part.set_epoch(epoch)
 
 
 def share_of(batch: Sequence[int], rank: int, processes: int) -> list[int]:

@@ -302,7 +302,15 @@ class _Trainer(SentenceTransformerTrainer):
             self.train_dataset, batch_sampler=share, collate_fn=whole.collate_fn, pin_memory=whole.pin_memory
         )
         # As the accelerator would prepare it, but without its sharding: the batches are shares already.
-        return prepare_data_loader(mine, self.accelerator.device, 1, 0, put_on_device=True)
+        return prepare_data_loader(
+            mine,
+            self.accelerator.device,
+            1,
+            0,
+            put_on_device=True,
+            use_seedable_sampler=True,
+            data_seed=self.args.data_seed,
+        )
 
     def add_model_card_callback(self, default_args_dict: dict[str, Any]) -> None:
         """Do nothing: the run writes its own card, and the stock one queries the hub about the base model."""
