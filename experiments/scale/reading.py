@@ -35,7 +35,7 @@ def main() -> None:
     for size in arguments.sizes:
         path = arguments.folder / f"lines-{size}.txt"
         facts: dict[str, Any] = {}
-        for way in ("on disk", "in memory"):
+        for way in arguments.ways:
             if any(row["lines"] == size and row["way"] == way for row in rows):
                 continue
             facts = facts or write_lines(path, size)
@@ -88,6 +88,7 @@ def _arguments() -> argparse.Namespace:
     parser = command_parser(__doc__)
     parser.add_argument("--folder", type=Path, default=Path("."), help="where the texts are made")
     parser.add_argument("--sizes", type=int, nargs="+", default=SIZES)
+    parser.add_argument("--ways", nargs="+", default=["on disk", "in memory"], choices=["on disk", "in memory"])
     parser.add_argument("--out", type=Path)
     parser.add_argument("--one", type=Path, help=argparse.SUPPRESS)
     parser.add_argument("--in-memory", action="store_true", help=argparse.SUPPRESS)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -41,7 +42,7 @@ def halves(seed: int = SEED) -> tuple[list[bytes], list[bytes]]:
 
 
 def write_lines(path: Path, count: int, seed: int = SEED) -> dict[str, Any]:
-    """Write a text.
+    """Write a text, unless it is there.
 
     Args:
         path: The file.
@@ -55,12 +56,17 @@ def write_lines(path: Path, count: int, seed: int = SEED) -> dict[str, Any]:
     draw = np.random.default_rng([seed, count])
     kinds = min(count * 5 // 2, (1 << 32) - 1)
     met = np.zeros(kinds, dtype=np.bool_)
-    size = 0
-    with path.open("wb") as file:
+    there = path.exists()
+    temporary = path.with_suffix(".making")
+    with open(os.devnull if there else temporary, "wb") as file:
         for start in range(0, count, _BLOCK):
             drawn = draw.integers(0, kinds, min(_BLOCK, count - start), dtype=np.uint64)
             met[drawn] = True
+            if there:
+                continue
             scattered = (drawn * np.uint64(2654435761)) & np.uint64(0xFFFFFFFF)  # odd, so no two numbers fall together
             high, low = (scattered >> np.uint64(16)).tolist(), (scattered & np.uint64(0xFFFF)).tolist()
-            size += file.write(b"".join([first[a] + second[b] for a, b in zip(high, low, strict=True)]))
-    return {"lines": count, "different": int(np.count_nonzero(met)), "bytes": size}
+            file.write(b"".join([first[a] + second[b] for a, b in zip(high, low, strict=True)]))
+    if not there:
+        temporary.rename(path)
+    return {"lines": count, "different": int(np.count_nonzero(met)), "bytes": path.stat().st_size}
