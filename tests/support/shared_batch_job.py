@@ -32,7 +32,10 @@ Make = Callable[[Any], HeadedLoss]
 
 def simcse(model: Any, **options: Any) -> HeadedLoss:
     """SimCSE whose two passes differ by a fixed change, because dropout cannot be the same in differently sized batches."""
-    loss = losses.DropoutContrastLoss(model, dropout=0.1, **options)
+    return fixed_change(losses.DropoutContrastLoss(model, dropout=0.1, **options))
+
+
+def fixed_change(loss: Any) -> HeadedLoss:
     for module in loss.modules():
         if isinstance(module, nn.Dropout):
             module.p = 0.0
@@ -76,6 +79,10 @@ LOSSES: dict[str, Make] = {
     **{name: guided(objective=name) for name in ("sg", "opt1", "opt2")},
     "simcse": simcse,
     "simcse, gradient cache": lambda model: simcse(model, gradient_cache=2),
+    "adapt": lambda model: fixed_change(losses.GuidedContrastLoss(model, dropout=0.1)),
+    "adapt, gradient cache": lambda model: fixed_change(
+        losses.GuidedContrastLoss(model, dropout=0.1, gradient_cache=2)
+    ),
     "consert": consert,
     "mirror": mirror,
     "clear": clear,
@@ -184,13 +191,7 @@ def main(rank: int, folder: str, processes: int, store: str) -> None:
     mine = everything[start : start + sizes[dist.get_rank()]]
     with first_view():
         for name, make in LOSSES.items():
-            if "gradient cache" in name:
-                # Every process has as many chunks as the others, as in training, where batches are of one size.
-                count = min(sizes)
-                parts = [everything[sum(sizes[:i]) : sum(sizes[:i]) + count] for i in range(len(sizes))]
-                check(name, make, folder, mine[:count], [sentence for part in parts for sentence in part])
-            else:
-                check(name, make, folder, mine, everything)
+            check(name, make, folder, mine, everything)  # with a gradient cache, of different numbers of chunks too
         check_apart(folder, mine, everything)
         check_accumulation(folder, mine, everything)
     dist.destroy_process_group()

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
+from selfguide.cli import encode_parts as parts
 from selfguide.cli import options as shared
 from selfguide.data import Sentences, TextOptions
 from selfguide.errors import UsageError
@@ -19,15 +20,17 @@ _SAMPLED = 1000
 
 def encode(
     text: Annotated[
-        list[str], typer.Argument(help="Files, globs, - for standard input, or hf:owner/name.", show_default=False)
-    ],
+        list[str] | None,
+        typer.Argument(help="Files, globs, - for standard input, or hf:owner/name.", show_default=False),
+    ] = None,
     encoder: shared.Encoder = "mini",
     output: Annotated[
         Path | None,
         typer.Option(
             "--output",
             "-o",
-            help=".npy, .parquet or .jsonl; without it, JSON lines to standard output.",
+            help=".npy, .parquet or .jsonl, or a folder for --shard and --engine ray; without it, JSON lines to standard "
+            "output.",
             show_default=False,
         ),
     ] = None,
@@ -76,6 +79,35 @@ def encode(
     overwrite: Annotated[
         bool, typer.Option("--overwrite", help="Replace --output, and what an interrupted encoding left.")
     ] = False,
+    shard: Annotated[
+        str | None,
+        typer.Option(
+            help="i/n, from 0/n: write the parts of this one of n processes into the folder --output; finished ones are "
+            "skipped.",
+            show_default=False,
+        ),
+    ] = None,
+    engine: Annotated[
+        str, typer.Option(help="ray: write parts on a Ray cluster, a local one by default (extra: selfguide[ray]).")
+    ] = "plain",
+    workers: Annotated[
+        int | None,
+        typer.Option(help="For --engine ray: actors; default: one an accelerator or core.", min=1, show_default=False),
+    ] = None,
+    address: Annotated[
+        str | None,
+        typer.Option(help="For --engine ray: address of a running cluster; default: RAY_ADDRESS.", show_default=False),
+    ] = None,
+    part_rows: Annotated[
+        int | None, typer.Option(help="Rows of a part; default: 100,000.", min=1, show_default=False)
+    ] = None,
+    check: Annotated[
+        Path | None,
+        typer.Option(
+            help="Instead of encoding, prove that this folder of parts holds every row exactly once.",
+            show_default=False,
+        ),
+    ] = None,
     device: shared.Device = "auto",
     column: shared.Column = None,
     field: shared.Field = None,
@@ -99,7 +131,18 @@ def encode(
         selfguide encode notes.txt --encoder notes-encoder --output notes.npy --resume
 
         cat notes.txt | selfguide encode - > notes.jsonl
+
+        selfguide encode "notes/*.txt" --output parts --shard 3/8
+
+        selfguide encode --check parts
     """
+    if check is not None:
+        if text or output is not None:
+            raise UsageError("--check reads a folder of parts and the text that its manifest names: give nothing else.")
+        parts.check(check, Reporter(quiet=quiet))
+        return
+    if not text:
+        raise UsageError("No text was given: pass a file, a glob, - for standard input, or hf:owner/name.")
     from selfguide.engine.backends import check_backend
     from selfguide.engine.vector_files import check_output
     from selfguide.engine.vector_form import VectorForm, ranges_file, read_ranges
@@ -118,6 +161,19 @@ def encode(
         long_lines="cut",
         on_bad_utf8="replace" if replace_bad_utf8 else "error",
     )
+    if shard is not None or engine != "plain" or part_rows is not None:
+        _encode_parts(
+            text,
+            output,
+            options,
+            (encoder, pooling, layer, max_length, device, backend, batch_size, form),
+            (part_rows, parts.parsed_shard(shard), engine, (workers, address)),
+            limit is not None or resume or overwrite,
+            Reporter(quiet=quiet),
+        )
+        return
+    if workers is not None or address is not None:
+        raise UsageError("--workers and --address are for --engine ray.")
     if output is None and (resume or overwrite):
         raise UsageError("--resume and --overwrite are about a file: name it with --output.")
     if output is not None:
@@ -171,3 +227,27 @@ def encode(
         )
     if output is not None and form.needs_ranges:
         reporter.note(f"Ranges of each dimension: {ranges_file(output)}; encode queries with --ranges and this file.")
+
+
+def _encode_parts(
+    text: list[str],
+    output: Path | None,
+    options: TextOptions,
+    job: tuple[Any, ...],
+    work: tuple[int | None, tuple[int, int], str, tuple[int | None, str | None]],
+    not_for_parts: bool,
+    reporter: Reporter,
+) -> None:
+    """Check the options of a folder of parts, and make it."""
+    if output is None or output.suffix in (".npy", ".parquet", ".jsonl"):
+        raise UsageError("--shard, --part-rows and --engine ray write a folder of parts: name one with --output.")
+    if not_for_parts:
+        raise UsageError(
+            "--limit, --resume and --overwrite are not for parts: the same command goes on with what is missing, and another "
+            "folder starts over."
+        )
+    from selfguide.engine.parts import PartsJob
+
+    encoder, *rest = job
+    made = PartsJob(output.resolve(), parts.absolute(encoder), *rest)
+    parts.run_parts(made, text, options, *work, reporter)

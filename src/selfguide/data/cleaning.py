@@ -5,11 +5,17 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections import Counter
+from collections.abc import Generator, Iterable, Iterator
+from contextlib import contextmanager
 from itertools import compress
+from pathlib import Path
 from typing import NamedTuple
 
 from selfguide.data.dedup import SeenHashes, hash_sentences
 from selfguide.data.options import TextOptions
+from selfguide.data.spilled import IN_MEMORY, SEGMENT, SpilledHashes, WaitingBatch, WaitingRows
+from selfguide.errors import SelfguideError
+from selfguide.files import private_folder
 
 # Control characters other than white space, and invisible format characters: soft hyphen, zero-width space, direction
 # marks, byte-order mark, tags. Visible format characters (Arabic number signs) stay, and so do the zero-width joiner and
@@ -125,11 +131,65 @@ class FilteredBatch(NamedTuple):
 
 
 class RowFilter:
-    """Cleans and filters the rows of one pass; it remembers sentences to find repeats, so each pass needs a new one."""
+    """Cleans and filters the rows of one pass; it remembers sentences to find repeats, so each pass needs a new one.
 
-    def __init__(self, options: TextOptions) -> None:
+    Args:
+        options: How to clean.
+        in_memory: Distinct sentences whose hashes stay in memory.
+        segment: Rows that wait together once there are more (:mod:`selfguide.data.spilled`).
+    """
+
+    def __init__(self, options: TextOptions, in_memory: int = IN_MEMORY, segment: int = SEGMENT) -> None:
         self._options = options
         self._seen = None if options.keep_duplicates else SeenHashes()
+        self._in_memory, self._segment = in_memory, segment
+
+    def filtered(self, batches: Iterable[list[Row]]) -> Generator[FilteredBatch, None, None]:
+        """Clean and filter all rows of the pass.
+
+        Args:
+            batches: The rows.
+
+        Yields:
+            What is left of each batch, and what was dropped for which reason.
+        """
+        rest = iter(batches)
+        for batch in rest:
+            yield self.apply(batch)
+            if self._seen is not None and len(self._seen) > self._in_memory:
+                break
+        else:
+            return
+        with private_folder("selfguide-text-") as folder, _full_disk_in_words(folder):
+            yield from self._from_disk(rest, folder)
+
+    def _from_disk(self, batches: Iterator[list[Row]], folder: Path) -> Iterator[FilteredBatch]:
+        assert self._seen is not None
+        spilled = SpilledHashes(folder, self._seen.take_runs())
+        failure: SelfguideError | None = None
+        ended = False
+        while not ended and failure is None:
+            waiting = WaitingRows(folder / "rows")
+            try:
+                while waiting.rows < self._segment:
+                    batch = next(batches, None)
+                    if batch is None:
+                        ended = True
+                        break
+                    cleaned = self._cleaned(batch)
+                    waiting.add(WaitingBatch(cleaned.flags, cleaned.sentences), hash_sentences(cleaned.sentences))
+            except SelfguideError as error:  # the rows before it come first, since a limit may end the reading there
+                failure = error
+            first = spilled.first_occurrences(waiting.hashes())
+            start = 0
+            for flags, sentences in waiting.batches():
+                rows = [row for row, flag in enumerate(flags) if flag & KEPT]
+                end = start + len(sentences)
+                yield self._marked(FilteredBatch(flags, sentences, rows), first[start:end].tolist())
+                start = end
+            waiting.close()
+        if failure is not None:
+            raise failure
 
     def apply(self, batch: list[Row]) -> FilteredBatch:
         """Clean and filter the next rows of the pass.
@@ -140,6 +200,13 @@ class RowFilter:
         Returns:
             What is left of them, and what was dropped for which reason.
         """
+        filtered = self._cleaned(batch)
+        if self._seen is None or not filtered.sentences:
+            return filtered
+        return self._marked(filtered, self._seen.first_occurrences(hash_sentences(filtered.sentences)).tolist())
+
+    def _cleaned(self, batch: list[Row]) -> FilteredBatch:
+        """Clean rows and drop those that are of no use, but not yet the repeats."""
         max_chars = self._options.max_chars
         filtered = FilteredBatch(bytearray(len(batch)), [], [])
         for row, raw in enumerate(batch):
@@ -151,7 +218,7 @@ class RowFilter:
             if flag & KEPT:
                 filtered.sentences.append(text)
                 filtered.rows.append(row)
-        return self._without_repeats(filtered)
+        return filtered
 
     def _classify(self, raw: Row, text: str) -> tuple[str, int]:
         """Return the text and the flags of a row that is not an ordinary sentence."""
@@ -171,11 +238,9 @@ class RowFilter:
             return "", BLANK | replaced | kept_if_blank
         return text, KEPT | replaced
 
-    def _without_repeats(self, filtered: FilteredBatch) -> FilteredBatch:
+    def _marked(self, filtered: FilteredBatch, first: list[bool]) -> FilteredBatch:
+        """Drop the repeats: all sentences that are not the first of their kind."""
         flags, sentences, rows = filtered
-        if self._seen is None or not sentences:
-            return filtered
-        first = self._seen.first_occurrences(hash_sentences(sentences)).tolist()
         if all(first):
             return filtered
         # A blank row that is kept keeps the output aligned with the input, so it is no repeat of another blank.
@@ -184,3 +249,14 @@ class RowFilter:
             if not keep:
                 flags[row] ^= KEPT | DUPLICATE
         return FilteredBatch(flags, list(compress(sentences, wanted)), list(compress(rows, wanted)))
+
+
+@contextmanager
+def _full_disk_in_words(folder: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise SelfguideError(
+            f"A text of this size is de-duplicated on disk, and {folder.parent} cannot be written: "
+            f"{error.strerror or error}. Make room there, or name another folder with the environment variable TMPDIR."
+        ) from error

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -22,31 +23,62 @@ class ParquetReader(Reader):
 
     takes = "column"
 
-    def __init__(self, path: Path, name: str, options: TextOptions) -> None:
+    def __init__(self, path: Path, name: str, options: TextOptions, rows: tuple[int, int | None] = (0, None)) -> None:
         super().__init__(name)
-        self._path = path
+        self.path = path
         self._options = options
+        self._start, self._stop = rows
 
     def batches(self) -> Batches:
         """See :meth:`Reader.batches`."""
+        row = self._start + 1
+        for batch, column in self._pieces():
+            rows = self._rows(_column(batch, column), row)
+            yield from self._with_others(rows, batch, column) if self.with_columns else rows
+            row += batch.num_rows
+
+    def column(self) -> str:
+        """Return the name of the column that holds the sentences."""
+        with self._opened() as file:
+            return find_named_column(self.name, file.schema_arrow.names, self._options.column)
+
+    def columns(self) -> Iterator[Any]:
+        """Yield the column of text in pieces, as Arrow arrays."""
+        for batch, column in self._pieces():
+            yield _column(batch, column)
+
+    def _pieces(self) -> Iterator[tuple[Any, str]]:
+        """Yield record batches of the wanted rows, and the name of the column of text."""
+        with self._opened() as file:
+            column = find_named_column(self.name, file.schema_arrow.names, self._options.column)
+            if len(file.schema_arrow.names) > 1:
+                self.took = f"{self.name}: column {shortened(column)} of {len(file.schema_arrow.names)}."
+            self._require_text(file.schema_arrow.field(column).type, column)
+            place, groups = 0, list(range(file.num_row_groups))
+            sizes = [file.metadata.row_group(group).num_rows for group in groups]
+            while groups and place + sizes[groups[0]] <= self._start:
+                place += sizes[groups.pop(0)]
+            wanted = None if self.with_columns else [column]
+            for batch in file.iter_batches(batch_size=BATCH_ROWS, row_groups=groups, columns=wanted):
+                if self._stop is not None and place >= self._stop:
+                    break
+                last = batch.num_rows if self._stop is None else min(batch.num_rows, self._stop - place)
+                first = min(max(0, self._start - place), last)
+                place += batch.num_rows
+                if first < last or not batch.num_rows:
+                    yield batch.slice(first, last - first), column
+
+    @contextmanager
+    def _opened(self) -> Iterator[Any]:
         import pyarrow as pa
         import pyarrow.parquet as pq
 
-        if self._path.is_file() and self._path.stat().st_size == 0:
+        if self.path.is_file() and self.path.stat().st_size == 0:
             raise SelfguideError(f"{self.name} is empty: pass a file with sentences in it.")
         try:
             # Without a buffer a whole row group's column would be held in memory, and a file may be one row group.
-            with pq.ParquetFile(self._path, buffer_size=1 << 20, pre_buffer=False) as file:
-                column = find_named_column(self.name, file.schema_arrow.names, self._options.column)
-                if len(file.schema_arrow.names) > 1:
-                    self.took = f"{self.name}: column {shortened(column)} of {len(file.schema_arrow.names)}."
-                self._require_text(file.schema_arrow.field(column).type, column)
-                row = 1
-                wanted = None if self.with_columns else [column]
-                for batch in file.iter_batches(batch_size=BATCH_ROWS, columns=wanted):
-                    rows = self._rows(batch.column(batch.schema.names.index(column)), row)
-                    yield from self._with_others(rows, batch, column) if self.with_columns else rows
-                    row += batch.num_rows
+            with pq.ParquetFile(self.path, buffer_size=1 << 20, pre_buffer=False) as file:
+                yield file
         except (pa.ArrowException, OSError) as error:
             raise SelfguideError(
                 f"{self.name} cannot be read as Parquet ({first_line(error)}): copy it or write it again."
@@ -96,6 +128,10 @@ class ParquetReader(Reader):
                     ) from error
                 rows.append(MarkedText(value.decode(errors="replace"), replaced=True))
         yield rows
+
+
+def _column(batch: Any, name: str) -> Any:
+    return batch.column(batch.schema.names.index(name))
 
 
 def _cells(column: Any) -> list[Any]:

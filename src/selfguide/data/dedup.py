@@ -6,6 +6,8 @@ Here a sentence is remembered as a 64-bit hash, and the hashes are kept in a few
 grow so that each is at least twice as long as the next. That takes 8 bytes per distinct sentence (16 while the longest runs
 are merged), and a lookup is a handful of binary searches. The probability that any two of 50 million distinct sentences share
 a hash, so that one of them is lost, is 7 in 100,000.
+
+A pass over more sentences than :data:`~selfguide.data.spilled.IN_MEMORY` moves its hashes to disk.
 """
 
 from __future__ import annotations
@@ -45,6 +47,11 @@ class SeenHashes:
     def __len__(self) -> int:
         """Return the number of distinct hashes."""
         return self._buffer.size + sum(run.size for run in self._runs)
+
+    def take_runs(self) -> list[Hashes]:
+        """Return all hashes as sorted arrays without a common element, the longest first, and forget them."""
+        runs, self._runs, self._buffer = [*self._runs, self._buffer], [], self._buffer[:0]
+        return runs
 
     @property
     def nbytes(self) -> int:

@@ -79,7 +79,7 @@ class ByteSource:
         Raises:
             SelfguideError: The source is empty, cannot be read or decompressed, or is not UTF-8 text by its first bytes.
         """
-        with _translated_errors(self), self._open() as raw:
+        with translated_errors(self), self._open() as raw:
             stream = raw if codecs.lookup(self.encoding).name == "utf-8" else _Recoded(raw, self)
             # read1 returns what a pipe holds now, so that lines are not held back until a slow writer fills a block.
             read: Callable[[int], bytes] = stream.read1 if self.one_shot and hasattr(stream, "read1") else stream.read
@@ -180,7 +180,7 @@ def _open_zstd(path: Path) -> AbstractContextManager[Any]:
 
 
 @contextmanager
-def _translated_errors(source: ByteSource) -> Iterator[None]:
+def translated_errors(source: ByteSource) -> Iterator[None]:
     """Turn errors of the file system and of decompressors into a sentence about the source."""
     try:
         yield

@@ -77,7 +77,7 @@ class FileReader(Reader):
 
     def __init__(self, source: ByteSource, options: TextOptions) -> None:
         super().__init__(source.name, one_shot=source.one_shot)
-        self._source = source
+        self.source = source
         self._options = options
 
 
@@ -89,7 +89,7 @@ class LinesReader(FileReader):
         # What is kept of a giant line must be long enough to be cut to max_chars after cleaning: a character has up to
         # 4 bytes, and some may be white space.
         longest = max(4 * BLOCK, 8 * self._options.max_chars)
-        for lines in text_chunks(self._source, longest, self._options.on_bad_utf8):
+        for lines in text_chunks(self.source, longest, self._options.on_bad_utf8):
             yield list[Row](lines)
 
 
@@ -98,12 +98,21 @@ class JsonReader(FileReader):
 
     takes = "field"
 
+    def __init__(self, source: ByteSource, options: TextOptions, known_field: bool = False) -> None:
+        super().__init__(source, options)
+        self._known_field = known_field  # some record of the file has it, though perhaps none of this slice
+
+    def field(self) -> str:
+        """Return the field that holds the sentences."""
+        lines = TextLines(self.source, self._options.on_bad_utf8)
+        return self._options.field or self._found_field(lines.peek(_SAMPLED_LINES))
+
     def rows(self) -> Iterator[Row]:
         """See :meth:`Reader.rows`."""
-        lines = TextLines(self._source, self._options.on_bad_utf8)
+        lines = TextLines(self.source, self._options.on_bad_utf8)
         field = self._options.field or self._found_field(lines.peek(_SAMPLED_LINES))
         bad = BadRows(self._options.skip_bad_rows)
-        met = False
+        met = self._known_field
         without: list[dict[str, Any]] = []  # records before the first that has the field
         held: list[Row] = []  # rows wait until then, so that a mistyped name is an error from the start
         for line in lines:

@@ -66,8 +66,21 @@ class Sentences:
                 raise UsageError(f"{option} is for files, and the sentences were given themselves: leave it out.")
         reader = StringsReader(strings, options)
         reader.check()
+        return cls.from_readers([reader], options)
+
+    @classmethod
+    def from_readers(cls, readers: Sequence[Reader], options: TextOptions = _DEFAULTS) -> Sentences:
+        """Clean sentences from readers that are open already.
+
+        Args:
+            readers: The readers.
+            options: How to clean.
+
+        Returns:
+            The iterable.
+        """
         sentences = cls.__new__(cls)
-        sentences._set_readers([reader], options)
+        sentences._set_readers(list(readers), options)
         return sentences
 
     def _set_readers(self, readers: list[Reader], options: TextOptions) -> None:
@@ -150,9 +163,8 @@ class _Pass:
         """Yield the sentences, each with the row that it comes from."""
         row_filter = RowFilter(self._options)
         left = self._options.limit
-        with closing(self._batches()) as batches:
-            for batch in batches:
-                self._flags, sentences, rows = row_filter.apply(batch)
+        with closing(self._batches()) as batches, closing(row_filter.filtered(batches)) as filtered:
+            for self._flags, sentences, rows in filtered:
                 self._done = 0
                 if left is not None:
                     sentences, rows = sentences[:left], rows[:left]

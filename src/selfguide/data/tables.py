@@ -29,7 +29,7 @@ class TableReader(FileReader):
 
     def rows(self) -> Iterator[Row]:
         """See :meth:`Reader.rows`."""
-        lines = TextLines(self._source, self._options.on_bad_utf8)
+        lines = TextLines(self.source, self._options.on_bad_utf8)
         sample = lines.peek(_SAMPLED_LINES)
         dialect = self._dialect(sample)
         sampled = sample_rows(dialect, sample)

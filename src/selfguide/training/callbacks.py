@@ -19,6 +19,7 @@ from selfguide.engine.digest import tensors_digest
 from selfguide.errors import SelfguideError
 from selfguide.files import atomic_path
 from selfguide.progress import Reporter
+from selfguide.training.distributed import Agreement
 from selfguide.training.settings import TrainingSettings
 
 if TYPE_CHECKING:
@@ -117,6 +118,7 @@ class ProgressAndCheckpoints(TrainerCallback):
         self.sentences = 0
         self.rates: dict[int, float] = {}
         """Learning rate of the first, every hundredth and the last step."""
+        self._agreement = Agreement()
         self._advance: Callable[[int, str], None] | None = None
         self._stack = contextlib.ExitStack()
         self._started = self._saved = time.monotonic()
@@ -167,7 +169,8 @@ class ProgressAndCheckpoints(TrainerCallback):
             loss = f"loss {self._loss:.3f}" if self._loss is not None else ""
             dev = f"  dev {100 * self._dev:.1f}" if self._dev is not None else ""
             self._advance(_sentences_per_step(args), loss + dev)
-        if now - self._saved >= 60 * self.settings.checkpoint_minutes and state.global_step < state.max_steps:
+        due = now - self._saved >= 60 * self.settings.checkpoint_minutes
+        if self._agreement.anyone(due and state.is_world_process_zero) and state.global_step < state.max_steps:
             control.should_save = True
             self._saved = now
 
@@ -181,6 +184,7 @@ class StopOnSignal(TrainerCallback):
 
     def __init__(self) -> None:
         self.requested = False
+        self._agreement = Agreement()
 
     @contextlib.contextmanager
     def listening(self) -> Iterator[None]:
@@ -210,7 +214,8 @@ class StopOnSignal(TrainerCallback):
             restore_handlers()
 
     def on_step_end(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
-        """Save and stop if a signal has come."""
+        """Save and stop if a signal has come, to whichever process."""
+        self.requested = self._agreement.anyone(self.requested)
         if self.requested:
             control.should_save = True
             control.should_training_stop = True

@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import torch
+import torch.distributed as dist
 
 from selfguide.errors import InterruptedRun
 from selfguide.losses.shared_batch import is_distributed
@@ -22,9 +24,39 @@ def runs_on_cpu(settings: TrainingSettings) -> bool:
     return settings.device == "cpu" or (settings.device == "auto" and not accelerated)
 
 
+def world_size() -> int:
+    """Return the number of processes of the run."""
+    return int(os.environ.get("WORLD_SIZE", "1"))
+
+
+class Agreement:
+    """What the processes of a run decide together, so that all of them do the same after the same step.
+
+    A signal reaches the processes at different moments, and their clocks differ. Where one of them stopped or wrote a checkpoint
+    a step before the others, each would wait for a message that the others never send.
+    """
+
+    def __init__(self) -> None:
+        self._group: Any = None
+
+    def anyone(self, wants: bool) -> bool:
+        """Return whether any process wants something; all processes must ask, at the same step.
+
+        Args:
+            wants: Whether this one does.
+        """
+        if not is_distributed() or dist.get_world_size() == 1:
+            return wants
+        if self._group is None:  # on the CPU, so that no GPU has to be waited for
+            self._group = dist.new_group(backend="gloo")
+        votes = torch.tensor([wants], dtype=torch.int32)
+        dist.all_reduce(votes, op=dist.ReduceOp.MAX, group=self._group)
+        return bool(votes.item())
+
+
 def wait_for_everyone(settings: TrainingSettings) -> None:
     """Wait for the other processes of a run that torchrun or accelerate started; do nothing in a single process."""
-    if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+    if world_size() > 1:
         from accelerate import PartialState
 
         PartialState(cpu=runs_on_cpu(settings)).wait_for_everyone()

@@ -20,20 +20,23 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
+from accelerate.data_loader import prepare_data_loader
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from sentence_transformers import SentenceTransformerTrainer, SentenceTransformerTrainingArguments
 from sentence_transformers.base.evaluation import BaseEvaluator
 from torch import Tensor, nn
+from torch.utils.data import DataLoader
 from transformers import PrinterCallback, ProgressCallback, TrainerCallback, set_seed
 
 from selfguide.engine.tokens import LABELS, TokenCollator, tokenise_dataset
 from selfguide.errors import InterruptedRun, SelfguideError, UsageError
 from selfguide.losses.base import HeadedLoss, Preparation, own_parameters
 from selfguide.progress import Reporter
+from selfguide.training.batches import SHUFFLED, ProcessBatches, ScatteredBatches
 from selfguide.training.callbacks import BestWeights, ProgressAndCheckpoints, StopOnSignal, dev_history, loss_history
 from selfguide.training.checkpoints import checkpoint_to_resume, write_complete
-from selfguide.training.distributed import lost_process_in_words, runs_on_cpu
+from selfguide.training.distributed import lost_process_in_words, runs_on_cpu, world_size
 from selfguide.training.lengths import report_truncation, training_length
 from selfguide.training.monitors import CollapseMonitor, FiniteLossMonitor
 from selfguide.training.settings import TrainingSettings
@@ -127,6 +130,10 @@ def fine_tune(
     settings, reporter = context.settings, context.reporter
     if len(context.text) < 2:
         raise SelfguideError("Contrastive training needs at least two different sentences; this text has fewer.")
+    if len(context.text) < world_size():
+        raise SelfguideError(
+            f"This text has {len(context.text):,} sentences, fewer than the run has processes; use one process."
+        )
     warn_if_short(len(context.text), settings, reporter, few_sentences, bounded=make_optimiser is None)
     limit = student.max_seq_length  # None where the encoder has none
     length, truncated = training_length(student, context.text, settings.max_length)
@@ -280,6 +287,31 @@ class _Trainer(SentenceTransformerTrainer):
             self._created_lr_scheduler = self.lr_scheduler is not None
         return super().create_scheduler(num_training_steps, optimizer)
 
+    def get_batch_sampler(self, dataset: Any, batch_size: int, drop_last: bool, *args: Any, **kwargs: Any) -> Any:
+        if len(dataset) > SHUFFLED:
+            return ScatteredBatches(len(dataset), batch_size, self.args.seed)
+        return super().get_batch_sampler(dataset, batch_size, drop_last, *args, **kwargs)
+
+    def get_train_dataloader(self) -> DataLoader[Any]:
+        processes = self.args.world_size
+        if processes == 1:
+            return super().get_train_dataloader()
+        whole = self._build_dataloader(self.train_dataset, self.args.train_batch_size * processes, dataset_kind="train")
+        share = ProcessBatches(whole.batch_sampler, len(self.train_dataset), self.args.process_index, processes)
+        mine = DataLoader(
+            self.train_dataset, batch_sampler=share, collate_fn=whole.collate_fn, pin_memory=whole.pin_memory
+        )
+        # As the accelerator would prepare it, but without its sharding: the batches are shares already.
+        return prepare_data_loader(
+            mine,
+            self.accelerator.device,
+            1,
+            0,
+            put_on_device=True,
+            use_seedable_sampler=True,
+            data_seed=self.args.data_seed,
+        )
+
     def add_model_card_callback(self, default_args_dict: dict[str, Any]) -> None:
         """Do nothing: the run writes its own card, and the stock one queries the hub about the base model."""
 
@@ -375,6 +407,8 @@ def _arguments(context: FitContext) -> SentenceTransformerTrainingArguments:
         dataloader_pin_memory=not cpu,
         ddp_find_unused_parameters=False,  # methods freeze the parameters that no embedding depends on
     )
+    # Stock arguments leave out the last batch of a run of several processes; ours is cut evenly (ProcessBatches).
+    arguments.dataloader_drop_last = False
     # One device per process: otherwise several visible GPUs would split each batch, and with it the negatives.
     if arguments.n_gpu > 1:
         arguments._n_gpu = 1
