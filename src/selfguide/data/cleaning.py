@@ -128,6 +128,7 @@ class FilteredBatch(NamedTuple):
     flags: bytearray  # one for each row of the batch
     sentences: list[str]
     rows: list[int]  # the row in the batch that each sentence comes from
+    raw: list[Row]  # the batch as it was read; empty where it went by way of the disk
 
 
 class RowFilter:
@@ -151,7 +152,8 @@ class RowFilter:
             batches: The rows.
 
         Yields:
-            What is left of each batch, and what was dropped for which reason.
+            What is left of each batch, and what was dropped for which reason; the rows as they were read, unless they went by
+            way of the disk.
         """
         rest = iter(batches)
         for batch in rest:
@@ -185,7 +187,7 @@ class RowFilter:
             for flags, sentences in waiting.batches():
                 rows = [row for row, flag in enumerate(flags) if flag & KEPT]
                 end = start + len(sentences)
-                yield self._marked(FilteredBatch(flags, sentences, rows), first[start:end].tolist())
+                yield self._marked(FilteredBatch(flags, sentences, rows, []), first[start:end].tolist())
                 start = end
             waiting.close()
         if failure is not None:
@@ -208,7 +210,7 @@ class RowFilter:
     def _cleaned(self, batch: list[Row]) -> FilteredBatch:
         """Clean rows and drop those that are of no use, but not yet the repeats."""
         max_chars = self._options.max_chars
-        filtered = FilteredBatch(bytearray(len(batch)), [], [])
+        filtered = FilteredBatch(bytearray(len(batch)), [], [], batch)
         for row, raw in enumerate(batch):
             text = "" if raw is None else clean(raw)
             flag = KEPT
@@ -240,7 +242,7 @@ class RowFilter:
 
     def _marked(self, filtered: FilteredBatch, first: list[bool]) -> FilteredBatch:
         """Drop the repeats: all sentences that are not the first of their kind."""
-        flags, sentences, rows = filtered
+        flags, sentences, rows, raw = filtered
         if all(first):
             return filtered
         # A blank row that is kept keeps the output aligned with the input, so it is no repeat of another blank.
@@ -248,7 +250,7 @@ class RowFilter:
         for row, keep in zip(rows, wanted, strict=True):
             if not keep:
                 flags[row] ^= KEPT | DUPLICATE
-        return FilteredBatch(flags, list(compress(sentences, wanted)), list(compress(rows, wanted)))
+        return FilteredBatch(flags, list(compress(sentences, wanted)), list(compress(rows, wanted)), raw)
 
 
 @contextmanager

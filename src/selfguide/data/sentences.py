@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
@@ -89,7 +90,7 @@ class Sentences:
         self._readers = readers
         self._options = options
         self._read_before = False
-        self._pass = _Pass(readers, options)
+        self._pass = _Pass(readers, options, False)
 
     @property
     def summary(self) -> TextSummary:
@@ -132,7 +133,7 @@ class Sentences:
         self._read_before = True
         for reader in self._readers:
             reader.with_columns = with_columns
-        self._pass = _Pass(self._readers, self._options)
+        self._pass = _Pass(self._readers, self._options, with_columns)
         return self._pass
 
     def _require_rereadable(self) -> None:
@@ -145,9 +146,10 @@ class Sentences:
 class _Pass:
     """One pass over the readers. Rows are filtered in batches, and counted as their sentences are yielded."""
 
-    def __init__(self, readers: Sequence[Reader], options: TextOptions) -> None:
+    def __init__(self, readers: Sequence[Reader], options: TextOptions, with_columns: bool) -> None:
         self._readers = readers
         self._options = options
+        self._with_columns = with_columns
         self._hash = blake2b(digest_size=32)
         self._complete = False
         self._counts: Counter[int] = Counter()  # by combination of flags, in the batches before this one
@@ -160,11 +162,12 @@ class _Pass:
         return (sentence for sentence, _ in self.rows())
 
     def rows(self) -> Iterator[tuple[str, Row]]:
-        """Yield the sentences, each with the row that it comes from."""
-        row_filter = RowFilter(self._options)
+        """Yield the sentences, each with the row that it comes from where other columns are wanted."""
+        # Rows with other columns do not go by way of the disk, so their sentences' hashes stay in memory.
+        row_filter = RowFilter(self._options, sys.maxsize) if self._with_columns else RowFilter(self._options)
         left = self._options.limit
         with closing(self._batches()) as batches, closing(row_filter.filtered(batches)) as filtered:
-            for self._flags, sentences, rows in filtered:
+            for self._flags, sentences, rows, raw in filtered:
                 self._done = 0
                 if left is not None:
                     sentences, rows = sentences[:left], rows[:left]
@@ -174,7 +177,7 @@ class _Pass:
                     self._done = row + 1
                     if len(self.first) < _SHOWN_SENTENCES:
                         self.first.append(sentence)
-                    yield sentence, batch[row]
+                    yield sentence, raw[row] if self._with_columns else None
                 if left == 0:
                     break
                 self._counts.update(self._flags)
