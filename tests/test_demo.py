@@ -27,7 +27,6 @@ def test_the_demonstration_prints_what_it_measured(
     """On a tiny encoder and text; `make demo` runs the real one."""
     files = {"sentences.txt": text_file, "pairs-dev.tsv": dev_file, "pairs-test.tsv": dev_file}
     monkeypatch.setattr(demo, "demo_file", lambda name: files[name])
-    monkeypatch.setattr(demo, "ADAPT_STEPS", 2)
     # What an earlier demonstration left there is replaced.
     selfguide.train(bert, toy_sentences(20), "whitening", output=tmp_path / "out", quiet=True, report=False)
     table = demo.run_demo(str(bert), tmp_path / "out", seed=2)

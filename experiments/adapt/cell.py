@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import torch
 
 import selfguide
 from experiments.adapt.judges import Judge
@@ -82,8 +83,12 @@ def one_run(
     tuned = selfguide.train(encoder, list(train_on), chosen.method, seed=seed, quiet=True, **settings)
     found["seconds"] = round(time.monotonic() - begun, 1)
     end = {name: tensor.clone() for name, tensor in tuned.state_dict().items()}
-    for share in shares if chosen.method.trains else (1.0,):
-        if chosen.method.trains:
+    # `adapt` has chosen its share by itself, so what it gave back is scored as it is.
+    own_choice = chosen.method.describe_options().get("choose", False)
+    if own_choice:
+        found["unchanged"] = start.keys() == end.keys() and all(torch.equal(start[name], end[name]) for name in start)
+    for share in shares if chosen.method.trains and not own_choice else (1.0,):
+        if chosen.method.trains and not own_choice:
             tuned.load_state_dict(averaged(start, end, share))
         encode = Remembering(tuned, precision)
         free = probe.measure(encode).against(before)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import math
 from pathlib import Path
 from typing import Any
@@ -11,14 +12,18 @@ import pytest
 import torch
 from torch.nn.functional import cosine_similarity
 
-from experiments.adapt import choice, summary
-from experiments.adapt.cell import averaged, one_run
+import selfguide
+from experiments.adapt import centring, choice, summary
+from experiments.adapt.cell import Remembering, averaged, one_run
+from experiments.adapt.judges import Judge, correlation
 from experiments.adapt.loss import relational
 from experiments.adapt.recipes import recipe
 from experiments.adapt.scores import Probe, reciprocal_ranks
 from experiments.adapt.texts import DEVELOPMENT, REPORT, distinct, judged_text, some_sentences
 from experiments.adapt.unhelpful import unhelpful_text
 from selfguide.errors import UsageError
+from selfguide.methods import adapt
+from selfguide.models.encoders import load_encoder
 from toys import toy_sentences
 
 
@@ -150,3 +155,47 @@ def test_unhelpful_texts_and_probes_are_the_same_for_one_seed(data: Path) -> Non
     assert probe == Probe.of(judged.sentences, copies=5)
     for (first, second), sentence in zip(probe.thinned, probe.sentences, strict=False):
         assert sorted(f"{first} {second}".split()) == sorted(sentence.split())
+
+
+def test_a_centred_cell_is_what_adapt_saves(bert: Path, data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(adapt, "MOST_COMMON", 1.0)
+    monkeypatch.setattr(centring, "MOST_COMMON", 1.0)
+    encoder = load_encoder(bert, pooling="mean", device="cpu").eval()
+    judge = Judge("forums", data, 0, "none")
+    arguments = argparse.Namespace(data=str(data), seeds=[1, 2], sizes=[20], instead=["template"], also="none")
+    found = centring.cell(Remembering(encoder), judge, arguments)
+    centred = selfguide.adapt(encoder, list(judge.sentences), pooling="mean", seed=1, quiet=True)
+    assert judge.pairs is not None
+    after = correlation(Remembering(centred), judge.pairs)
+    assert found["seeds"]["1"]["shares"]["0.5"] == pytest.approx(after - found["own"], abs=1e-3)
+    found |= {"encoder": "e", "text": "forums", "general": 0.5}
+    assert centring.gain_of_rule({**found, "general": 0.1}) == 0.0
+    found["rule"] = centring.gain_of_rule(found)
+    assert found["rule"] == pytest.approx(sum(seed["shares"]["0.5"] for seed in found["seeds"].values()) / 2)
+    assert set(found["sizes"]["20"]) == {"1", "2"}
+    fate = centring.summary([found])
+    assert fate["rule"]["mean"] == pytest.approx(found["rule"])
+    assert fate["held out"]["cells"] == 1
+
+
+def test_a_share_is_selected_without_the_text_it_is_applied_to() -> None:
+    rows = [
+        {
+            "rule": gain,
+            "whitening": {f"{exponent:g}": 0.0 for exponent in centring.WHITENING},
+            "seeds": {"1": {"shares": {f"{share:g}": share * gain for share in centring.SHARES}}},
+            "sizes": {},
+            "instead": {},
+            "common": 0.1,
+            "cosine": 0.3,
+            "general": 0.3,
+        }
+        for gain in (1.0, 1.0, -2.0)
+    ]
+    found = centring.summary(rows)["held out"]
+    assert found["selected"] == [
+        "0.25",
+        "0.25",
+        "1",
+    ]  # only a quarter is safe on the third text, and all of it on the others
+    assert found["worst"] == -2.0

@@ -26,7 +26,8 @@ from selfguide.training.configuration import RunConfig
 from selfguide.training.settings import TrainingSettings
 from toys import toy_sentences
 
-QUICK: dict[str, Any] = {"batch_size": 8, "max_steps": 3, "device": "cpu", "quiet": True, "report": False}
+QUIET: dict[str, Any] = {"device": "cpu", "quiet": True, "report": False}
+QUICK: dict[str, Any] = {**QUIET, "batch_size": 8, "max_steps": 3}
 
 
 @pytest.fixture(scope="module")
@@ -98,7 +99,8 @@ def test_without_a_clear_gain_the_original_comes_back_bit_by_bit(
 ) -> None:
     out = tmp_path / "out"
     monkeypatch.setattr(adapt, "CLEAR", 1e9)
-    selfguide.adapt(encoder, toy_sentences(80), output=out, learning_rate=1e-3, **{**QUICK, "report": True})
+    settings = {**QUICK, "report": True, "tune": "always", "centring": 0.0}
+    selfguide.adapt(encoder, toy_sentences(80), output=out, learning_rate=1e-3, **settings)
     before, after = weights(encoder), weights(out)
     assert all(torch.equal(before[name], after[name]) for name in before)
     record = record_of(out)
@@ -106,7 +108,7 @@ def test_without_a_clear_gain_the_original_comes_back_bit_by_bit(
     assert "came back as it was" in record["checkpoint"]
     assert record["checkpoint"] in (out / "README.md").read_text()
     assert "came back as it was" in (out / "report.html").read_text()
-    assert {share for share, _ in record["choice"]["scores"]} == {0.0, *adapt.SHARES}
+    assert record["steps"] == 3
 
 
 def test_a_gain_beyond_doubt_is_kept(encoder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -115,25 +117,103 @@ def test_a_gain_beyond_doubt_is_kept(encoder: Path, tmp_path: Path, monkeypatch:
     monkeypatch.setattr(adapt, "CLEAR", -1e9)
     monkeypatch.setattr(adapt, "FEWEST_KEPT", 0.0)
     monkeypatch.setattr(adapt, "HARM", 1e9)
-    selfguide.adapt(encoder, toy_sentences(80), output=out, learning_rate=1e-4, **QUICK)
+    selfguide.adapt(encoder, toy_sentences(80), output=out, learning_rate=1e-4, tune="always", centring=0.0, **QUICK)
     record = record_of(out)
-    scores = dict(map(tuple, record["choice"]["scores"]))
-    kept = record["choice"]["share"]
-    assert scores[kept] == max(scores.values())
     start, end = weights(encoder), weights(out)
     moved = any(not torch.equal(start[name], end[name]) for name in start)
-    assert moved == (kept > 0)
+    assert moved == (record["choice"]["share"] > 0)
+    scores = dict(map(tuple, record["choice"]["scores"]))
+    assert set(scores) == {adapt._way(share) for share in (0.0, *adapt.SHARES)}
+    assert scores[adapt._way(record["choice"]["share"])] == max(scores.values())
 
 
-def test_dev_pairs_decide(encoder: Path, tmp_path: Path, dev_file: Path) -> None:
+def test_dev_pairs_decide_between_trained_and_centred_candidates(encoder: Path, tmp_path: Path, dev_file: Path) -> None:
     out = tmp_path / "out"
-    selfguide.adapt(encoder, toy_sentences(60), output=out, dev=dev_file, dev_every=1, learning_rate=1e-3, **QUICK)
+    tuned = selfguide.adapt(
+        encoder, toy_sentences(60), output=out, dev=dev_file, dev_every=1, learning_rate=1e-3, **QUICK
+    )
     record = record_of(out)
     scores = dict(map(tuple, record["choice"]["scores"]))
+    ways = [adapt._way(share) for share in (0.0, *adapt.SHARES)]
+    assert list(scores) == [name for way in ways for name in (way, f"{way}, centred")]
     assert record["choice"]["by"] == "dev pairs"
-    assert scores[0.0] == pytest.approx(record["scores"]["before"], abs=1e-6)
+    assert scores["the encoder as it was"] == pytest.approx(record["scores"]["before"], abs=1e-6)
     assert record["scores"]["after"] == pytest.approx(max(scores.values()))
     assert record["scores"]["after"] >= record["scores"]["before"]
+    again = SentenceTransformer(str(out), device="cpu")
+    np.testing.assert_allclose(again.encode(["my sister"]), tuned.encode(["my sister"]), atol=1e-6)
+    if record["choice"]["centred"]:
+        assert [type(module).__name__ for module in again][-2:] == ["Dense", "Normalize"]
+
+
+def test_without_dev_pairs_the_encoder_is_centred_and_nothing_is_trained(
+    encoder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(adapt, "MOST_COMMON", 1.0)
+    out, text = tmp_path / "out", toy_sentences(60)
+    tuned = selfguide.adapt(encoder, text, output=out, **QUIET)
+    start, stock = SentenceTransformer(str(encoder), device="cpu"), SentenceTransformer(str(out), device="cpu")
+    before = start.encode(sorted(set(text)))
+    wanted = before - before.mean(axis=0) / 2
+    wanted /= np.linalg.norm(wanted, axis=1, keepdims=True)
+    np.testing.assert_allclose(stock.encode(sorted(set(text))), wanted, atol=1e-5)
+    np.testing.assert_allclose(tuned.encode(sorted(set(text))), wanted, atol=1e-5)
+    assert [type(module).__name__ for module in stock] == [
+        *(type(module).__name__ for module in start),
+        "Dense",
+        "Normalize",
+    ]
+    assert all(torch.equal(tensor, weights(out)[name]) for name, tensor in weights(encoder).items())
+    assert (stock.prompts, stock.default_prompt_name) == (start.prompts, start.default_prompt_name)
+    assert (stock.similarity_fn_name, stock.max_seq_length) == ("dot", 24)
+    record = record_of(out)
+    assert (record["steps"], record["choice"]["centred"]) == (0, 0.5)
+    assert record["checkpoint"].startswith("Centred: ")
+    assert selfguide.models.starting_points.starting_point(out).kind == "sentence encoder"
+
+
+@pytest.mark.parametrize(
+    ("text", "bounds", "said"),
+    [
+        (
+            [f"Order {number} was shipped on day {number % 28 + 1}." for number in range(60)],
+            (0.02, 0.35),
+            "hardly tells",
+        ),
+        (toy_sentences(60), (1.1, 1.0), "gave no reason to change the encoder"),
+    ],
+)
+def test_a_text_that_is_no_reason_brings_the_original_back(
+    encoder: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    text: list[str],
+    bounds: tuple[float, float],
+    said: str,
+) -> None:
+    out = tmp_path / "out"
+    monkeypatch.setattr(adapt, "LEAST_COSINE", bounds[0])
+    monkeypatch.setattr(adapt, "MOST_COMMON", bounds[1])
+    selfguide.adapt(encoder, text, output=out, **QUIET)
+    before, after = weights(encoder), weights(out)
+    assert before.keys() == after.keys()
+    assert all(torch.equal(before[name], after[name]) for name in before)
+    assert (out / "modules.json").read_text() == (encoder / "modules.json").read_text()
+    record = record_of(out)
+    assert record["choice"]["centred"] == 0.0
+    assert said in record["checkpoint"]
+    assert "came back as it was" in (out / "README.md").read_text()
+
+
+def test_what_has_no_effect_is_said(encoder: Path, dev_file: Path) -> None:
+    sentences = selfguide.data.open_text(toy_sentences(30))
+    for dev, warned in ((None, True), (str(dev_file), False)):
+        reporter = Reporter(quiet=True)
+        config = RunConfig((), str(encoder), training={"batch_size": 8, "max_steps": 2, "device": "cpu"}, dev=dev)
+        run(config, None, reporter, sentences)
+        assert any("nothing is trained without --dev, so --max-steps has" in one for one in reporter.warnings) == warned
+    with pytest.raises(UsageError, match="leave one of them out"):
+        selfguide.adapt(encoder, toy_sentences(30), tune="never", choose=False, **QUIET)
 
 
 def test_train_adapts_a_sentence_encoder_by_itself_and_says_so(
@@ -197,4 +277,4 @@ def test_the_size_of_the_text_sets_the_number_of_steps() -> None:
 
 
 def test_a_resumed_run_ends_where_the_uninterrupted_one_does(encoder: Path, tmp_path: Path) -> None:
-    assert_resumes_exactly("adapt", GuidedContrastLoss, encoder, tmp_path)
+    assert_resumes_exactly("adapt", GuidedContrastLoss, encoder, tmp_path, choose=False)

@@ -19,11 +19,11 @@ from toys import toy_sentences
 SETTINGS = {"batch_size": 8, "learning_rate": 1e-3, "epochs": 2.0, "device": "cpu", "checkpoint_minutes": 0.0}
 
 
-def assert_resumes_exactly(method: str, loss: type[nn.Module], encoder: Path, folder: Path) -> None:
+def assert_resumes_exactly(method: str, loss: type[nn.Module], encoder: Path, folder: Path, **options: Any) -> None:
     """Stopped at the fifth step, by an exception in the loss: heads, optimiser and all that is drawn must come back."""
     text = folder / "text.txt"
     text.write_text("\n".join(toy_sentences(40)), encoding="utf-8")
-    config = RunConfig((str(text),), str(encoder), method=method, training=dict(SETTINGS))
+    config = RunConfig((str(text),), str(encoder), method=method, options=options, training=dict(SETTINGS))
     run(config, folder / "whole", Reporter(quiet=True), report=False)
     calls, forward = [0], loss.forward
 

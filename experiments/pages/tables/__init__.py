@@ -7,6 +7,7 @@ from collections.abc import Callable
 from experiments.pages.sources import Unknown
 from experiments.pages.tables import (
     adapt,
+    centring,
     choosing,
     encoders,
     fused,
@@ -35,6 +36,7 @@ MAKERS: dict[str, Callable[[], str]] = {
         origins,
         sentence_encoders,
         adapt,
+        centring,
     )
     for name, maker in part.TABLES.items()
 }

@@ -126,8 +126,9 @@ def adapt(
 ) -> SentenceTransformer:
     """Adapt a sentence encoder to unlabelled text, and give it back unchanged where the text gives no reason to change it.
 
-    The result has the modules, pooling, prompts, length and size of the encoder that it comes from. Between the encoder as it
-    was, the trained one and weight averages of the two, the run chooses by the text alone, or by dev pairs.
+    The result has the modules, pooling, prompts, length and size of the encoder that it comes from, and at most a centring map
+    behind them. Without dev pairs nothing is trained: the encoder is centred, or comes back as it was. Dev pairs choose
+    between the encoder as it was, the trained one and their weight average, each of them centred or not.
 
     Args:
         encoder: A folder, a hub name, or a loaded ``SentenceTransformer``, of which a copy is tuned.

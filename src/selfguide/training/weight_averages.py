@@ -27,14 +27,16 @@ class Choice:
     """α: how far the kept weights are on the way from the original to the trained ones."""
     by: str
     """What decided."""
-    scores: tuple[tuple[float, float], ...]
-    """(α, score) of each candidate."""
+    scores: tuple[tuple[str, float], ...]
+    """What each candidate is, and its score."""
     evidence: float | None
     """The gain over the original in units of its standard error, where there is one."""
     sentence: str
     """The choice and its reason, for people."""
     best: float | None = None
     """The dev score of what was kept, where dev pairs decided."""
+    centred: float = 0.0
+    """Share of the mean of the text's embeddings that was subtracted."""
 
     def as_dict(self) -> dict[str, Any]:
         """Return plain values for ``run.json``."""
