@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch import multiprocessing
+from torch.multiprocessing.spawn import spawn
 from torch.nn.parallel import DistributedDataParallel
 
 from experiments.provenance import RESULTS, command_parser, provenance, text_facts, write
@@ -36,7 +36,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         found = Path(folder) / "found.pt"
         given = (arguments.processes, arguments.device, text, str(found), folder)
-        multiprocessing.spawn(_process, given, nprocs=arguments.processes)
+        spawn(_process, given, nprocs=arguments.processes)
         rows = torch.load(found, weights_only=True)
     write(
         arguments.out or RESULTS / f"scale-one-{arguments.device}.json",
