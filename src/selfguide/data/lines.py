@@ -181,7 +181,17 @@ def _open_zstd(path: Path) -> AbstractContextManager[Any]:
 
 @contextmanager
 def translated_errors(source: ByteSource) -> Iterator[None]:
-    """Turn errors of the file system and of decompressors into a sentence about the source."""
+    """Turn errors of the file system and of decompressors into a sentence about the source.
+
+    Args:
+        source: What is being read.
+
+    Yields:
+        Nothing; the block reads the source.
+
+    Raises:
+        SelfguideError: It cannot be read.
+    """
     try:
         yield
     except (EOFError, OSError, zlib.error, lzma.LZMAError) as error:

@@ -76,6 +76,12 @@ class Manifest:
     def from_folder(cls, folder: Path) -> Manifest:
         """Read the manifest of a folder.
 
+        Args:
+            folder: The folder of parts.
+
+        Returns:
+            The manifest.
+
         Raises:
             SelfguideError: There is none, or it is damaged.
         """
@@ -115,7 +121,7 @@ class PartsJob:
     form: VectorForm = field(default_factory=VectorForm)
 
     def load(self) -> SentenceTransformer:
-        """Load the encoder."""
+        """Return the encoder, loaded."""
         return load_encoder(self.encoder, self.pooling, self.layer, self.max_length, self.device)
 
     @property
