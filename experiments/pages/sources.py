@@ -53,6 +53,7 @@ FILES: dict[str, tuple[str, str]] = {
     "parts": ("experiments/results/training-parts.json", "settings"),
     "growth": ("experiments/results/training-growth.json", ""),
     "gpu": ("experiments/results/gpu-training.json", ""),
+    "scale-reading": ("experiments/results/scale-reading.json", ""),
     "ablation": ("experiments/results/studies/ablation/study.json", "tables/ablation/rows"),
     "temperature": ("experiments/results/studies/temperature/study.json", "tables/scores/rows"),
     "batch": ("experiments/results/studies/batch-size/study.json", "tables/scores/rows"),

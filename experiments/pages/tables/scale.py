@@ -1,0 +1,67 @@
+"""Tables of large texts: reading from 10⁴ to 10⁸ lines, and what a billion sentences would take."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from experiments.pages.sources import lookup
+from experiments.pages.tables.markdown import table
+
+SENTENCES = 10**9
+GPUS, MACHINES, CORES = 8, 64, 16
+WAYS = ("on disk", "in memory")
+
+
+def reading() -> str:
+    """Seconds of the processor and peak memory by lines, as the package does it and with all hashes in memory."""
+    found: list[dict[str, Any]] = lookup("scale-reading:rows")
+    rows = []
+    for lines in dict.fromkeys(row["lines"] for row in found):
+        cells = []
+        for way in WAYS:
+            one = next((row for row in found if (row["lines"], row["way"]) == (lines, way)), None)
+            cells += ["–", "–"] if one is None else [f"{one['cpu_seconds']:,.1f}", f"{one['megabytes']:,.0f}"]
+        facts = next(row for row in found if row["lines"] == lines)
+        rows.append([f"{lines:,}", f"{facts['bytes'] / 1e6:,.1f}", f"{facts['kept']:,}", *cells])
+    return table("lines | MB of text | kept | seconds | peak MB | all in memory: seconds | peak MB", rows)
+
+
+def plan() -> str:
+    """A billion sentences on 8 GPUs and on 64 machines: hours, GPU or core hours, and disk."""
+    rows = []
+    for name, encoder, dimensions, rate, units, unit in _setups():
+        hours = SENTENCES / (rate * units) / 3600
+        size = SENTENCES * bytes_a_row(dimensions) / 1e12
+        shown = f"{hours:,.1f}" if hours < 10 else f"{hours:,.0f}"
+        rows.append(
+            [name, encoder, f"{rate:,.0f} a {unit}", shown, f"{hours * units:,.0f} {unit} hours", f"{size:.1f}"]
+        )
+    return table("machines | encoder | measured sentences a second | hours | cost | TB in fp32", rows)
+
+
+def bytes_a_row(dimensions: int) -> float:
+    """Return the bytes of a row of a part before compression: id, sentence (as in the measured text), embedding."""
+    last: dict[str, Any] = lookup("scale-reading:rows")[-1]
+    return 8 + float(last["bytes"]) / float(last["lines"]) + 4 * dimensions
+
+
+def _setups() -> list[tuple[str, str, int, float, int, str]]:
+    gpu = _rate("cuda", "bert-base", "bf16", 1)
+    mini, minilm = (_rate("cpu", name, "int8", 2) for name in ("mini", "all-MiniLM-L6-v2"))
+    cores = MACHINES * CORES
+    return [
+        (f"{GPUS} H200", "BERT-base, bf16", 768, gpu, GPUS, "GPU"),
+        (f"{MACHINES} with an H200 each", "BERT-base, bf16", 768, gpu, MACHINES, "GPU"),
+        (f"{MACHINES} with {CORES} cores", "all-MiniLM-L6-v2, int8", 384, minilm, cores, "core"),
+        (f"{MACHINES} with {CORES} cores", "`mini`, int8", 384, mini, cores, "core"),
+    ]
+
+
+def _rate(file: str, encoder: str, backend: str, units: int) -> float:
+    """Return sentences a second of one GPU or core, of short sentences."""
+    row = next(row for row in lookup(f"{file}:speed") if (row["encoder"], row["text"]) == (encoder, "short"))
+    return float(row["sentences"]) / float(row["seconds"][backend]) / units
+
+
+TABLES: dict[str, Callable[[], str]] = {"scale-reading": reading, "scale-plan": plan}
