@@ -215,7 +215,7 @@ def _command(*words: object) -> list[str]:
     return [sys.executable, "-m", "selfguide", "encode", *map(str, words)]
 
 
-def _until(folder: Path, count: int, seconds: float = 90) -> None:
+def _until(folder: Path, count: int, seconds: float = 300) -> None:
     """Wait for so many finished parts."""
     end = time.monotonic() + seconds
     while len(list(folder.glob("part-*.parquet"))) < count:
