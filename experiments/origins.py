@@ -56,7 +56,7 @@ def found(content: Any) -> set[str]:
     """
     if isinstance(content, list):
         return set.intersection(*(found(entry) for entry in content)) if content else set()
-    setting = content.get("setting") or {}
+    setting, protocol = content.get("setting") or {}, content.get("protocol")
     has = {
         "command": content.get("command") or content.get("commands"),
         "date": content.get("date") or content.get("finished"),
@@ -65,7 +65,7 @@ def found(content: Any) -> set[str]:
         "seeds": "seed" in content
         or content.get("seeds")
         or setting.get("seeds")
-        or "seed" in (content.get("protocol") or {})
+        or "seed" in (protocol if isinstance(protocol, Mapping) else {})
         or _seeds_of_rows(content),
         "encoder": setting.get("encoder_digest")
         or _digest(content.get("encoder"))

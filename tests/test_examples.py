@@ -151,7 +151,7 @@ def test_own_method_is_shown_trains_compares_and_resumes(
     dev_file: Path,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
-    capsys: Any,
+    capfd: pytest.CaptureFixture[str],
 ) -> None:
     script = ROOT / "examples" / "own_method.py"
     assert len(script.read_text(encoding="utf-8").splitlines()) <= 40
@@ -170,6 +170,6 @@ def test_own_method_is_shown_trains_compares_and_resumes(
     monkeypatch.setattr(selfguide, "compare", toy_comparison)
     monkeypatch.setattr(sys, "argv", [str(script), str(text_file), "max_steps=1", "batch_size=4"])
     runpy.run_path(str(script), run_name="__main__")
-    printed = capsys.readouterr().out
+    printed = capfd.readouterr().out
     assert all(f"| {label} |" in printed for label in ("mean", "own", "sharp"))
     del sys.modules["own_method"]

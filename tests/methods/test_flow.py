@@ -146,7 +146,7 @@ def test_on_top_of_a_tuned_folder(bert: Path, tmp_path: Path) -> None:
     encoder = selfguide.train(tuned, SENTENCES, "flow", pooling="keep", output=mapped, quiet=True, device="cpu")
     flow = encoder[-1]
     expected = flow.transform(torch.tensor(selfguide.encode(tuned, SENTENCES[:5], device="cpu")))[0]
-    np.testing.assert_allclose(selfguide.encode(mapped, SENTENCES[:5], device="cpu"), expected, atol=1e-5)
+    np.testing.assert_allclose(selfguide.encode(mapped, SENTENCES[:5], device="cpu"), expected, atol=1e-4)
 
 
 def test_refusals(tmp_path: Path, bert: Path) -> None:

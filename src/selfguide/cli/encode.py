@@ -142,7 +142,9 @@ def encode(
         parts.check(check, Reporter(quiet=quiet))
         return
     if not text:
-        raise UsageError("No text was given: pass a file, a glob, - for standard input, or hf:owner/name.")
+        raise UsageError(
+            "No text was given: pass a file, a glob, - for standard input, or hf:owner/name; see `selfguide encode --help`."
+        )
     from selfguide.engine.backends import check_backend
     from selfguide.engine.vector_files import check_output
     from selfguide.engine.vector_form import VectorForm, ranges_file, read_ranges

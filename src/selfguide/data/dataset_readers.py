@@ -32,8 +32,8 @@ class ParquetReader(Reader):
     def batches(self) -> Batches:
         """See :meth:`Reader.batches`."""
         row = self._start + 1
-        for batch, column in self._pieces():
-            rows = self._rows(_column(batch, column), row)
+        for batch, column in self.pieces():
+            rows = self._rows(column_of(batch, column), row)
             yield from self._with_others(rows, batch, column) if self.with_columns else rows
             row += batch.num_rows
 
@@ -44,10 +44,10 @@ class ParquetReader(Reader):
 
     def columns(self) -> Iterator[Any]:
         """Yield the column of text in pieces, as Arrow arrays."""
-        for batch, column in self._pieces():
-            yield _column(batch, column)
+        for batch, column in self.pieces():
+            yield column_of(batch, column)
 
-    def _pieces(self) -> Iterator[tuple[Any, str]]:
+    def pieces(self) -> Iterator[tuple[Any, str]]:
         """Yield record batches of the wanted rows, and the name of the column of text."""
         with self._opened() as file:
             column = find_named_column(self.name, file.schema_arrow.names, self._options.column)
@@ -130,7 +130,8 @@ class ParquetReader(Reader):
         yield rows
 
 
-def _column(batch: Any, name: str) -> Any:
+def column_of(batch: Any, name: str) -> Any:
+    """Return a column of a record batch; of two with one name the first."""
     return batch.column(batch.schema.names.index(name))
 
 

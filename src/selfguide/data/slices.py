@@ -17,7 +17,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from selfguide.data.dataset_readers import ParquetReader
+from selfguide.data.dataset_readers import ParquetReader, column_of
 from selfguide.data.lines import BLOCK, COMPRESSIONS, ByteSource, translated_errors
 from selfguide.data.options import TextOptions
 from selfguide.data.readers import JsonReader, LinesReader, Reader
@@ -214,11 +214,11 @@ class _ParquetSlice(ParquetReader):
         super().__init__(path, part.path, options, rows=(part.start, part.stop))
         self._part = part
 
-    def columns(self) -> Iterator[Any]:
+    def pieces(self) -> Iterator[tuple[Any, str]]:
         digest = hashlib.blake2b(digest_size=16)
-        for column in super().columns():
-            digest.update(b"".join(_values(column)))
-            yield column
+        for batch, column in super().pieces():
+            digest.update(b"".join(_values(column_of(batch, column))))
+            yield batch, column
         _require_same(digest.hexdigest(), self._part)
 
 
