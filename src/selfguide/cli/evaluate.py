@@ -87,7 +87,7 @@ def evaluate(
 
         selfguide eval my_models:universal_encoder --tasks stsb --data data
     """
-    from selfguide.evaluation.evaluate import load_tasks, score_all
+    from selfguide.evaluation.evaluate import load_tasks, score_all, warn_of_languages
     from selfguide.evaluation.protocol import Protocol
     from selfguide.progress import Reporter
 
@@ -109,6 +109,8 @@ def evaluate(
         )
     embedders = _embedders(encoders, pooling, layer, device, batch_size, reporter)
     if rows:
+        for item in embedders:
+            warn_of_languages(item.tokenizer, item.info.name, rows, reporter)
         command = shared.command_typed(sys.argv[1:])
         evaluations = [
             score_all(item, rows, protocol, reporter, output=output, again=again, command=command) for item in embedders

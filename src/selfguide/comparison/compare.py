@@ -30,7 +30,7 @@ from selfguide.comparison.texts import (
 from selfguide.comparison.worker import DEV, ENCODER, ROWS, TEXT, CellJob, ScoringData
 from selfguide.data import TextOptions
 from selfguide.errors import InterruptedRun, UsageError
-from selfguide.evaluation.evaluate import load_tasks
+from selfguide.evaluation.evaluate import load_tasks, warn_of_languages
 from selfguide.evaluation.protocol import Protocol
 from selfguide.files import private_folder
 from selfguide.locks import owned_folder, waited_for
@@ -241,6 +241,7 @@ def _prepared(
     write_sentences(text, work / TEXT, reporter)
     if foreign := foreign_text(getattr(model, "tokenizer", None), list(islice(read_sentences(work / TEXT), 500))):
         reporter.warn(foreign)
+    warn_of_languages(getattr(model, "tokenizer", None), named, rows.tasks, reporter)
     if rows.dev is not None:
         write_pairs(rows.dev, work / DEV)
     (work / ROWS).write_bytes(pickle.dumps(rows))

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, replace
 from pathlib import Path
+from typing import Any
 
 from selfguide.engine.vocabulary_fit import foreign_text
 from selfguide.errors import UsageError
@@ -108,6 +109,7 @@ def evaluate(
     vectors = embedder(
         encoder, pooling=pooling, layer=layer, device=device, batch_size=batch_size, name=name, reporter=reporter
     )
+    warn_of_languages(vectors.tokenizer, vectors.info.name, rows, reporter)
     return score_all(vectors, rows, protocol, reporter, output=Path(output) if output else None, again=again)
 
 
@@ -213,7 +215,6 @@ def _score_due(
             f"{vectors.info.name}: {len(known)} of {len(rows)} tasks were scored before; --again repeats them."
         )
     due = [item for item in rows if item.task.name not in known]
-    _warn_of_languages(vectors, due, reporter)
     # All pairs together; other tasks are larger and are encoded one by one, so that their memory is needed late.
     vectors.prepare(sentence for item in due if item.task.has_pairs for sentence in item.sentences())
     for item in due:
@@ -228,19 +229,23 @@ def _score_due(
     return Evaluation(vectors.info, tuple(known[item.task.name] for item in rows))
 
 
-def _warn_of_languages(vectors: Embedder, due: list[TaskData], reporter: Reporter) -> None:
-    """Warn of tasks of graded pairs whose language the encoder's tokenizer hardly knows."""
-    if vectors.tokenizer is None:
-        return
+def warn_of_languages(tokenizer: Any, name: str, rows: Iterable[TaskData], reporter: Reporter) -> None:
+    """Warn of tasks of graded pairs whose language an encoder's tokenizer hardly knows.
+
+    Args:
+        tokenizer: The tokenizer; nothing is said without one, as for a Python function.
+        name: What to call the encoder.
+        rows: The tasks.
+        reporter: Gets the warning.
+    """
     foreign = []
-    for item in due:
+    for item in rows:
         sentences = item.sentences() if item.task.has_pairs else []
-        if foreign_text(vectors.tokenizer, sentences[:: max(1, len(sentences) // _SAMPLED)]):
+        if foreign_text(tokenizer, sentences[:: max(1, len(sentences) // _SAMPLED)]):
             foreign.append(item.task.title)
     if foreign:
         reporter.warn(
-            f"the tokenizer of {vectors.info.name} hardly knows the language of {', '.join(foreign)}; choose an encoder that was "
-            "made for it."
+            f"the tokenizer of {name} hardly knows the language of {', '.join(foreign)}; choose an encoder that was made for it."
         )
 
 
