@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
 
 MODES = ("hybrid", "vector", "text")
-EXACT_NUMBERS = 12_800_000
-"""Rows × dimensions up to which comparing with every row is no slower than the vector index: 50,000 rows of 256."""
+EXACT_NUMBERS = 5_000_000
+"""Rows × dimensions up to which comparing with every row is no slower than the vector index; ``experiments.search sizes``."""
 PROBES = 20
 """Partitions of the vector index that a query looks into, at least."""
 REFINED = 5
