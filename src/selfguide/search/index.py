@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 MODES = ("hybrid", "vector", "text")
 EXACT_NUMBERS = 5_000_000
 """Rows × dimensions up to which comparing with every row is no slower than the vector index; ``experiments.search sizes``."""
-PROBES = 20
+PROBES = 64
 """Partitions of the vector index that a query looks into, at least."""
 REFINED = 5
 """How many times the wanted number of hits are compared with the query by their true vectors."""
