@@ -74,6 +74,7 @@ FILES: dict[str, tuple[str, str]] = {
     "fused-cost": ("experiments/results/fused-cost.json", ""),
     "vocabularies": ("experiments/results/multilingual/vocabularies.json", ""),
     "multi-pretraining": ("experiments/results/multilingual/pretraining-multi-rehearsal.json", ""),
+    "multi-study": ("experiments/results/multilingual/multilingual-multi-rehearsal.json", ""),
     "variants": (f"{_PRETRAINING}/variants.json", "variants"),
     "run-1": (f"{_PRETRAINING}/run-1-sg-opt.json", ""),
     "run-2": (f"{_PRETRAINING}/run-2-sg-opt.json", ""),
