@@ -42,6 +42,7 @@ FILES: dict[str, tuple[str, str]] = {
     "centring-report": ("experiments/results/adapt-centring-report.json", ""),
     "adapt-timing": ("experiments/results/adapt-timing.json", ""),
     "choosing": ("experiments/results/choosing.json", "grounds"),
+    "robustness": ("experiments/results/robustness.json", ""),
     "cpu": ("experiments/results/encoding-speed-cpu.json", ""),
     "search": ("experiments/results/search.json", ""),
     "load": ("experiments/results/serving-load.json", ""),

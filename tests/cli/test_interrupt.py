@@ -130,6 +130,23 @@ def test_a_full_disk_is_one_sentence(command: Command, bert: Path) -> None:
     assert command(*words).code == 0
 
 
+@pytest.mark.parametrize("words", [("train", "--method", "mean"), ("export", "--to", "static")])
+def test_a_disk_that_fills_while_the_tokenizer_is_written_is_no_bug(
+    command: Command, bert: Path, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...]
+) -> None:
+    """Its library has an error of its own for that."""
+
+    def fail(*args: object, **kwargs: object) -> None:
+        raise Exception("No space left on device (os error 28)")
+
+    monkeypatch.setattr("transformers.PreTrainedTokenizerFast.save_pretrained", fail)
+    given = ("notes.txt", "--encoder", bert) if words[0] == "train" else (bert, "--text", "notes.txt")
+    outcome = command(words[0], *given, *words[1:], "--output", "made")
+    assert outcome.code == 1
+    assert "No space left on device" in the_refusal(outcome)
+    assert {path.name for path in Path.cwd().iterdir()} == {"notes.txt"}
+
+
 def test_a_disk_that_fills_up_later_does_not_cost_the_checkpoints(
     command: Command, bert: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -16,6 +16,7 @@ from experiments.pages.tables import (
     origins,
     published,
     scale,
+    robustness,
     search,
     sentence_encoders,
     speed,
@@ -43,6 +44,7 @@ MAKERS: dict[str, Callable[[], str]] = {
         use,
         centring,
         multilingual,
+        robustness,
     )
     for name, maker in part.TABLES.items()
 }
