@@ -72,7 +72,7 @@ _counts: dict[tuple[str, int], int] = {}
 def _events(worlds: Worlds, command: Command, kinds: int) -> int:
     """Return how many calls of these kinds a command makes."""
     if (command.name, kinds) not in _counts:
-        world = worlds.fresh(command, f"fault {command.name} counting")
+        world = worlds.fresh(command, f"fault {command.name} counting {os.getpid()}")
         _counts[command.name, kinds] = forked(command.words, world, Interference(kinds)).events
         worlds.remove(world)
     return _counts[command.name, kinds]

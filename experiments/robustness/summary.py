@@ -50,6 +50,7 @@ def collect(work: Path, out: Path) -> int:
     commands = [f"python -m experiments.robustness {name}" for name in GROUPS]
     total = sum(part["cases"] for part in campaigns.values())
     unforeseen = sum(part["unforeseen"] for part in campaigns.values())
+    origin |= {"command": "python -m experiments.robustness collect", "device": "CPU, 1 thread"}
     content = {**origin, "commands": commands, "encoder": encoder, "cases": total, "unforeseen": unforeseen}
     content["defects"] = defects
     write(out, content | {"campaigns": campaigns})

@@ -96,7 +96,15 @@ class RunCommand(TyperCommand):
     """The method of a command that has no ``--method``."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Keep the words, for a help that is asked for among them."""
+        """Keep the words, for a help that is asked for among them.
+
+        Args:
+            ctx: The command's context.
+            args: The words.
+
+        Returns:
+            The words that are left.
+        """
         ctx.meta[_WORDS] = list(args)
         return super().parse_args(ctx, args)
 

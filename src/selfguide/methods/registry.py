@@ -104,12 +104,20 @@ def _read(path: Path) -> list[MethodInfo]:
                 case ast.Assign(targets=[ast.Name(id=name)], value=value) if name in _METADATA:
                     own[name] = ast.literal_eval(value)
                 case ast.Assign(targets=[ast.Name(id="defaults")], value=ast.Call(keywords=keywords)):
-                    own["training"] = {word.arg: _setting(word.value) for word in keywords}
+                    own["training"] = _differing({str(word.arg): _setting(word.value) for word in keywords})
         inherited = {key: value for base in reversed(bases) for key, value in classes[base].items() if key != "name"}
         classes[node.name] = inherited | own
         if "name" in own:
             found.append(MethodInfo(**classes[node.name], implementation=f"{GROUP}.{path.stem}:{node.name}"))
     return found
+
+
+def _differing(training: dict[str, Any]) -> dict[str, Any]:
+    """Return the settings that are not the defaults which all methods share."""
+    from selfguide.training.settings import TrainingSettings
+
+    shared = TrainingSettings()
+    return {name: value for name, value in training.items() if value != getattr(shared, name)}
 
 
 def _setting(value: ast.expr) -> Any:
@@ -268,8 +276,7 @@ def is_portable(reference: str) -> bool:
 def _info(cls: type[Method], name: str) -> MethodInfo:
     values = {key: getattr(cls, key) for key in _METADATA}
     shown = cls.name if is_path(name) else name
-    own = {item.name: getattr(cls.defaults, item.name) for item in fields(cls.defaults)}
-    training = {key: value for key, value in own.items() if value != getattr(type(cls.defaults)(), key)}
+    training = _differing({item.name: getattr(cls.defaults, item.name) for item in fields(cls.defaults)})
     place = f"{cls.__module__}:{cls.__qualname__}"
     return MethodInfo(**{**values, "name": shown}, training=training, implementation=place)
 
