@@ -87,7 +87,7 @@ def test_end_to_end(train: Callable[..., tuple[Outcome, Any]], text_file: Path, 
 def test_a_run_ends_with_a_look_at_five_sentences(
     train: Callable[..., tuple[Outcome, Any]], text_file: Path, bert: Path
 ) -> None:
-    outcome, _ = train(text_file, "--output", "tuned")
+    outcome, _ = train(text_file, "--output", "tuned", quick=WITH_REPORT)
     lines = outcome.err.partition("drawn from the text, and the nearest of 119 others before and after:\n")[
         2
     ].splitlines()

@@ -279,7 +279,7 @@ def test_the_command_shows_a_table_and_writes_both_files(
     assert "(cls)" in done.out
     assert "(mean)" in done.out
     assert "minus" in done.out
-    assert "(Spearman" in done.out  # the metric in the heading, and an interval beside each score
+    assert "(spearman" in done.out  # the metric in the heading, and an interval beside each score
     assert len(re.findall(r"-?\d+\.\d\d \(-?\d+\.\d–-?\d+\.\d\)", done.out)) == 2, done.out
     kept = json.loads((out / "scores.json").read_text(encoding="utf-8"))
     assert len(kept) == 2
