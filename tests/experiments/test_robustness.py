@@ -96,7 +96,9 @@ def test_every_command_that_writes_is_killed() -> None:
     tried = {command.line.split()[0] for command in COMMANDS.values()}
     nothing_behind = {"similarity", "methods", "serve", "search", "demo"}  # the demonstration is made of runs
     elsewhere = {"index"}  # whose files have random names: tests/search/test_kill.py
-    assert tried | nothing_behind | elsewhere == {info.name or info.callback.__name__ for info in app.registered_commands}
+    assert tried | nothing_behind | elsewhere == {
+        info.name or info.callback.__name__ for info in app.registered_commands
+    }
 
 
 @pytest.mark.slow

@@ -254,9 +254,7 @@ def _as_score_of(found: TaskScore, encoder: EncoderInfo, store: ScoreFolder) -> 
     """Return a score as that of an encoder with the same weights, which gets a row of its own if its name is another."""
     if found.encoder.name == encoder.name:
         return found
-    copy = replace(found, encoder=encoder)
-    store.add(copy)
-    return copy
+    return store.add(replace(found, encoder=encoder))
 
 
 def paired(
