@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: demo test check docs bench clean format install
+.PHONY: demo test check docs bench audit clean format install
 
 demo: $(STAMP)
 	$(BIN)/selfguide demo
@@ -26,6 +26,10 @@ docs: $(STAMP)
 bench: $(STAMP)
 	$(BIN)/python -m experiments.speed.training --short
 	$(BIN)/python -m experiments.speed.encoding --encoders mini --rounds 3 --out experiments/results/encoding-speed-short.json
+
+# Needs the network, and says so where there is none.
+audit: $(STAMP)
+	$(BIN)/python -m experiments.audit_pins
 
 format: $(STAMP)
 	$(BIN)/ruff check --fix .

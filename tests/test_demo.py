@@ -13,6 +13,8 @@ import selfguide
 from selfguide import demo
 from selfguide.data.resources import demo_pairs
 from selfguide.models.encoders import layer_zero_parameters, load_encoder
+from selfguide.runs import evidence
+from selfguide.runs.evidence import sample
 from toys import toy_sentences
 
 
@@ -30,7 +32,7 @@ def test_the_demonstration_prints_what_it_measured(
     # What an earlier demonstration left there is replaced.
     selfguide.train(bert, toy_sentences(20), "whitening", output=tmp_path / "out", quiet=True, report=False)
     table = demo.run_demo(str(bert), tmp_path / "out", seed=2)
-    printed = capsys.readouterr().out
+    printed, notes = capsys.readouterr()
     tuned = SentenceTransformer(str(tmp_path / "out"))
     pairs = demo_pairs("test")
     assert table["cls, untuned"] == pytest.approx(demo.score(load_encoder(bert, pooling="cls"), pairs), abs=1e-6)
@@ -51,4 +53,6 @@ def test_the_demonstration_prints_what_it_measured(
     assert table[demo.ADAPTED] == pytest.approx(demo.score(adapted, pairs), abs=0.2)
     choice = json.loads((tmp_path / "out" / "adapted" / "run.json").read_text())["choice"]
     assert " ".join(choice["sentence"].split()) in " ".join(printed.split())
-    assert demo.QUERIES[0] in printed
+    # The examples are those that the run drew, with whatever neighbours they have.
+    drawn = sample([{"sentence": sentence} for sentence in toy_sentences(120)], seed=2)
+    assert all(sentence in notes.partition("drawn from the text")[2] for sentence in drawn[: evidence.LOOKED_AT])

@@ -17,6 +17,8 @@ from selfguide.files import (
     remove_leftovers,
     replace_folder,
     restore_folder,
+    system_error,
+    system_errors,
     write_text,
 )
 
@@ -154,3 +156,37 @@ def test_a_private_folder_does_not_outlive_a_killed_process() -> None:
     with private_folder("selfguide-test-") as mine:
         (mine / "text.txt").touch()
     assert not mine.exists()
+
+
+def test_a_full_disk_is_one_whatever_library_says_so() -> None:
+    """tokenizers and safetensors are written in Rust, and raise errors of their own."""
+    found = system_error(Exception("No space left on device (os error 28)"))
+    assert found is not None
+    assert (found.errno, found.strerror) == (28, "No space left on device")
+    assert system_error(error := OSError(5, "broken")) is error
+    assert system_error(ValueError("a value")) is None
+    with pytest.raises(OSError, match="No space left"), system_errors():
+        raise Exception("No space left on device (os error 28)")
+    with pytest.raises(ValueError, match="a value"), system_errors():
+        raise ValueError("a value")
+
+
+def test_what_a_killed_process_left_is_removed_by_the_next_writer(tmp_path: Path) -> None:
+    program = (
+        "import os, signal, sys\nfrom pathlib import Path\nfrom selfguide.files import atomic_path\n"
+        "with atomic_path(Path(sys.argv[1])) as temporary:\n"
+        "    temporary.write_text('half')\n    print('here', flush=True)\n    sys.stdin.read()\n"
+    )
+    page = tmp_path / "page.html"
+    process = subprocess.Popen(
+        [sys.executable, "-c", program, str(page)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == "here\n"
+    (tmp_path / ".page.123-0.tmp.html").touch()  # of another machine, for all that is known
+    write_text(page, "whole")
+    assert len(list(tmp_path.glob(".page.*.tmp.html"))) == 2  # it is being written
+    process.kill()
+    process.communicate()
+    write_text(page, "whole again")
+    assert sorted(path.name for path in tmp_path.iterdir()) == [".page.123-0.tmp.html", "page.html"]

@@ -47,3 +47,12 @@ def test_nothing_is_said_of_what_is_quick_or_quiet(clock: list[float], capsys: p
 @pytest.mark.parametrize(("seconds", "said"), [(4, "4 s"), (59.6, "1 min 0 s"), (61, "1 min 1 s"), (7300, "2 h 1 min")])
 def test_durations(seconds: float, said: str) -> None:
     assert progress._duration(seconds) == said
+
+
+def test_one_of_something_is_singular() -> None:
+    assert [progress.counted(count, "cell") for count in (0, 1, 2, 1200)] == [
+        "0 cells",
+        "1 cell",
+        "2 cells",
+        "1,200 cells",
+    ]

@@ -64,7 +64,7 @@ def main(words: list[str] | None = None) -> int:
     launch.hear_ctrl_c()
     found: dict[str, Any] = {}
     with launch.shared_gpu(arguments.mps):
-        for name in facts:
+        for name in [name for name in facts if not arguments.texts or name in arguments.texts.split(",")]:
             _compare(name, arguments, data, output, until)
             comparison = _finished(output / name)
             if comparison is None:
@@ -72,6 +72,7 @@ def main(words: list[str] | None = None) -> int:
                 return 1
             found[name] = comparison
     name = f"multilingual-{arguments.name}" + "-rehearsal" * arguments.rehearse
+    facts = {name: facts[name] for name in found}
     write(arguments.out or RESULTS / "multilingual" / f"{name}.json", results(found, facts, arguments))
     return 0
 
@@ -167,6 +168,9 @@ def _arguments(words: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--data", required=True, help="folder with sts/ and multilingual/")
     parser.add_argument("--corpus", type=Path, nargs="+", required=True, help="folders with spanish-0.txt.xz …")
     parser.add_argument("--rows", default="", help="rows separated by commas; default: all")
+    parser.add_argument(
+        "--texts", default="", help="english, spanish, arabic and all, separated by commas; default: all"
+    )
     parser.add_argument("--seeds", default="1,2,3")
     parser.add_argument("--out", type=Path, help="results file; by default in experiments/results/multilingual")
     parser.add_argument("--output", default=".device-results/multilingual", help="folder of the cells")

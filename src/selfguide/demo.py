@@ -6,7 +6,8 @@ users start from, a sentence encoder that is good already, and is adapted to the
 decides what it keeps of that.
 
 The pairs are a demonstration, not a benchmark (see ``resources/demo/README.md``): the dev half selects the checkpoint, the
-test half gives the scores of the table.
+test half gives the scores of the table. The sentences whose neighbours are shown are drawn at random by the run, and printed as
+they come.
 """
 
 from __future__ import annotations
@@ -15,7 +16,6 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import numpy as np
 from rich.console import Console
 from rich.table import Table
 
@@ -30,16 +30,7 @@ from selfguide.runs.run import adapt, run, train
 from selfguide.training.configuration import RUN_FILE, RunConfig, RunRecord
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
     from sentence_transformers import SentenceTransformer
-
-# A reader can judge the nearest sentences of these at a glance, better than a number.
-QUERIES = (
-    "The flight was cancelled because of the storm.",
-    "How can I get my money back for a damaged parcel?",
-    "The company cut hundreds of jobs after a weak quarter.",
-    "Take the tablets with food to avoid an upset stomach.",
-)
 
 # Nobody should look for this row in the papers.
 FUSED = "fused: tuned [CLS] and layer 0 (ours, not in the papers)"
@@ -92,7 +83,6 @@ def run_demo(encoder: str, output: Path, seed: int) -> dict[str, float]:
     console.print(f"  {chosen}", markup=False)
     table[ADAPTED] = score(adapted, pairs)
     _show_table(console, table, len(pairs.scores))
-    _show_neighbours(console, sentences, before["cls"], tuned)
     console.print(
         f"{record.steps} steps at {record.sentences_per_second:.0f} sentences/s, {time.monotonic() - started:.0f} s in all. "
         f"The encoder is in [bold]{output}[/bold], a plain sentence-transformers folder; [bold]{output}/report.html[/bold] shows "
@@ -136,20 +126,3 @@ def _show_table(console: Console, table: dict[str, float], count: int) -> None:
         cell = f"[bold]{value:.1f}[/bold]" if value == best else f"{value:.1f}"
         shown.add_row(name.replace("cls", "[CLS]").replace("[", r"\["), cell)
     console.print(shown)
-
-
-def _show_neighbours(
-    console: Console, sentences: list[str], before: SentenceTransformer, after: SentenceTransformer
-) -> None:
-    console.print("Nearest of the embedded sentences by the \\[CLS] vector, before and after tuning:")
-    sentences = sentences[::4]  # a quarter is enough, and keeps the demonstration short
-    nearest = [_nearest(encode(model, [*QUERIES, *sentences], normalise=True)) for model in (before, after)]
-    for query, old, new in zip(QUERIES, *nearest, strict=True):
-        console.print(f"  [bold]{query}[/bold]")
-        console.print(f"    before  {sentences[old]}", markup=False)
-        console.print(f"    after   {sentences[new]}", markup=False)
-
-
-def _nearest(vectors: NDArray[np.float32]) -> list[int]:
-    queries, others = vectors[: len(QUERIES)], vectors[len(QUERIES) :]
-    return [int(row) for row in (queries @ others.T).argmax(axis=1)]

@@ -11,16 +11,19 @@ import errno
 import hashlib
 import json
 import os
+import re
 import secrets
 import shutil
+import socket
 import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from functools import cache
 from glob import escape
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 _BLOCK = 1 << 20
 
@@ -30,7 +33,7 @@ def atomic_path(path: Path) -> Iterator[Path]:
     """Provide a temporary file beside a file, and rename it to the file's own name when the block succeeds.
 
     The temporary name keeps the suffix, because some writers choose a format by it. It is removed when the block fails; what a
-    killed process leaves, :func:`remove_leftovers` removes.
+    killed process of this machine left is removed by the next one that writes the file, and :func:`remove_leftovers` removes all.
 
     Args:
         path: The file to be written; its folder must exist.
@@ -38,7 +41,8 @@ def atomic_path(path: Path) -> Iterator[Path]:
     Yields:
         The path of the temporary file, which exists and is empty.
     """
-    temporary = path.with_name(f".{path.stem}.{os.getpid()}-{secrets.token_hex(4)}.tmp{path.suffix}")
+    _remove_abandoned(path)
+    temporary = path.with_name(f".{path.stem}.{os.getpid()}-{_here()}-{secrets.token_hex(4)}.tmp{path.suffix}")
     mode = create_private(temporary)
     try:
         yield temporary
@@ -47,6 +51,32 @@ def atomic_path(path: Path) -> Iterator[Path]:
     finally:
         with suppress(OSError):
             temporary.unlink(missing_ok=True)
+
+
+def _remove_abandoned(path: Path) -> None:
+    """Remove temporary files for a file whose processes ran here and are gone."""
+    if os.name != "posix":
+        return
+    named = re.compile(re.escape(f".{path.stem}.") + r"(\d+)-" + _here() + r"-[0-9a-f]+\.tmp" + re.escape(path.suffix))
+    with suppress(OSError), os.scandir(path.parent) as entries:
+        for name in [entry.name for entry in entries]:
+            if (found := named.fullmatch(name)) and int(found[1]) != os.getpid():
+                try:
+                    os.kill(int(found[1]), 0)
+                except ProcessLookupError:
+                    path.with_name(name).unlink(missing_ok=True)
+                except OSError:  # somebody else's, and alive
+                    pass
+
+
+@cache
+def _here() -> str:
+    """Return what tells the processes whose numbers this one can look up from those of other machines and containers."""
+    try:
+        space = os.readlink("/proc/self/ns/pid")
+    except OSError:
+        space = ""
+    return hashlib.sha256(f"{socket.gethostname()} {space}".encode()).hexdigest()[:8]
 
 
 def create_private(path: Path) -> int:
@@ -69,6 +99,30 @@ def create_private(path: Path) -> int:
         return usual
     finally:
         os.close(number)
+
+
+def reserve(file: Path | IO[bytes]) -> None:
+    """Take the disk space of a file that has its final length already and is about to be written through memory.
+
+    A memory-mapped file takes its space while it is written, and on a full disk that ends the process without a word (SIGBUS).
+
+    Args:
+        file: The file, or an open one.
+
+    Raises:
+        OSError: There is not enough room.
+    """
+    if not hasattr(os, "posix_fallocate"):
+        return
+    if isinstance(file, Path):
+        with file.open("r+b") as opened:
+            reserve(opened)
+        return
+    try:
+        os.posix_fallocate(file.fileno(), 0, os.fstat(file.fileno()).st_size)
+    except OSError as error:
+        if error.errno not in (errno.EINVAL, errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOSYS):  # the file system cannot
+            raise
 
 
 def remove_leftovers(path: Path) -> list[Path]:
@@ -109,6 +163,19 @@ def file_digest(path: Path) -> str:
 def json_digest(content: Any) -> str:
     """Return the SHA-256 of plain values, whatever the order of their keys; what JSON does not know is taken as text."""
     return hashlib.sha256(json.dumps(content, sort_keys=True, default=str).encode()).hexdigest()
+
+
+def seal(path: Path) -> None:
+    """Write the digest of a finished file beside it; see :func:`is_sealed`."""
+    write_text(path.with_name(path.name + ".sha256"), file_digest(path))
+
+
+def is_sealed(path: Path) -> bool:
+    """Return whether a file is there as it was when it was sealed; otherwise it has to be made again."""
+    try:
+        return path.with_name(path.name + ".sha256").read_text(encoding="utf-8") == file_digest(path)
+    except (OSError, ValueError):
+        return False
 
 
 def folder_digests(folder: Path, leave_out: Callable[[Path], bool] = lambda path: False) -> dict[str, str]:
@@ -230,6 +297,41 @@ def exchange(one: Path, other: Path) -> bool:
     if number in (errno.ENOSYS, errno.EINVAL, errno.ENOTSUP, errno.EOPNOTSUPP):
         return False  # the file system cannot
     raise OSError(number, os.strerror(number), str(other))
+
+
+def system_error(error: BaseException) -> OSError | None:
+    """Return the operating system's error behind an error, if there is one.
+
+    Libraries written in Rust (tokenizers, safetensors) report a full disk as an error of their own, which says ``(os error 28)``.
+
+    Args:
+        error: The error.
+    """
+    if isinstance(error, OSError):
+        return error
+    found = re.search(r"\(os error (\d+)\)", str(error))
+    return OSError(int(found[1]), os.strerror(int(found[1]))) if found else None
+
+
+@contextmanager
+def system_errors() -> Iterator[None]:
+    """Raise the operating system's error where a library in the block raises one of its own (:func:`system_error`).
+
+    Yields:
+        Nothing.
+
+    Raises:
+        OSError: Such an error.
+    """
+    try:
+        yield
+    except OSError:
+        raise
+    except Exception as error:
+        found = system_error(error)
+        if found is None:
+            raise
+        raise found from error
 
 
 def _exchange_call() -> Callable[[bytes, bytes], int] | None:

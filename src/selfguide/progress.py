@@ -18,6 +18,11 @@ from rich.progress import BarColumn, Progress, ProgressColumn, Task, TimeElapsed
 from rich.text import Text
 
 
+def counted(count: int, name: str) -> str:
+    """Return a number with the name of what is counted: "1 cell", "1,200 sentences"."""
+    return f"{count:,} {name}" if count == 1 else f"{count:,} {name}s"
+
+
 class Reporter:
     """Shows and records what happens in a run.
 

@@ -108,7 +108,7 @@ def test_nothing_to_resume(command: Command, bert: Path) -> None:
     for again in (("train", "--output", "tuned", "--resume"), (*words, "--resume")):
         outcome = command(*again)
         assert outcome.code == 2
-        assert the_refusal(outcome).startswith("Nothing to resume at tuned: it is finished.")
+        assert the_refusal(outcome).startswith("Nothing to resume at tuned: it is finished, since 20")
     assert Path("tuned/run.json").read_bytes() == before
     assert {path.name for path in Path.cwd().iterdir()} == {"notes.txt", "tuned"}
 
@@ -128,6 +128,29 @@ def test_a_full_disk_is_one_sentence(command: Command, bert: Path) -> None:
     assert "--resume" not in sentence
     assert {path.name for path in Path.cwd().iterdir()} == {"notes.txt"}
     assert command(*words).code == 0
+
+
+@pytest.mark.parametrize(
+    ("words", "writer"),
+    [
+        (("train", "--method", "mean"), "transformers.PreTrainedTokenizerFast.save_pretrained"),
+        (("export", "--to", "static"), "selfguide.exporting.export.write_record"),
+    ],
+)
+def test_a_disk_that_fills_while_the_tokenizer_is_written_is_no_bug(
+    command: Command, bert: Path, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...], writer: str
+) -> None:
+    """Its library, like others, has an error of its own for that."""
+
+    def fail(*args: object, **kwargs: object) -> None:
+        raise Exception("No space left on device (os error 28)")
+
+    monkeypatch.setattr(writer, fail)
+    given = ("notes.txt", "--encoder", bert) if words[0] == "train" else (bert, "--text", "notes.txt")
+    outcome = command(words[0], *given, *words[1:], "--output", "made")
+    assert outcome.code == 1
+    assert "No space left on device" in the_refusal(outcome)
+    assert {path.name for path in Path.cwd().iterdir()} == {"notes.txt"}
 
 
 def test_a_disk_that_fills_up_later_does_not_cost_the_checkpoints(

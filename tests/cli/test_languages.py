@@ -133,7 +133,9 @@ def test_commands_say_that_an_english_encoder_does_not_know_the_text(
     ).err
     assert f"the tokenizer of mini hardly knows the language of {code};" in scored
     row = ("--methods", "mean", "--encoder", "mini", "--pairs", files / f"{code}.tsv", "--bootstrap", "0")
-    assert said in command("compare", text, *row, "--output", tmp_path / "compared", "--no-report", "--jobs", "1").err
+    compared = command("compare", text, *row, "--output", tmp_path / "compared", "--no-report", "--jobs", "1").err
+    assert said in compared
+    assert compared.count(f"the tokenizer of mini hardly knows the language of {code};") == 1
     bow = command("train", text, "--encoder", "mini", "--output", tmp_path / "bow", "--method", "mean")
     assert said in read(bow)
     assert said in json.dumps(json.loads((tmp_path / "bow" / "run.json").read_text())["warnings"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -132,6 +133,25 @@ def test_a_method_is_explained_with_its_defaults(command: Command, name: str) ->
         _, value, meaning = shown["--" + option.replace("_", "-")].split(maxsplit=2)
         assert value == (str(default) or "(none)")
         assert meaning
+
+
+def test_the_help_of_train_shows_the_methods_own_defaults(command: Command) -> None:
+    def shown(*words: str) -> str:
+        code, out, _ = command(*words)
+        assert code == 0
+        return " ".join(re.sub(r"[│╭╮─]", " ", out).split())
+
+    text = shown("train", "--help")
+    assert "Training (defaults of sg-opt; `--method NAME --help` shows another's)" in text
+    assert "Highest learning rate. [default: 5e-05]" in text
+    assert "[default: 0.9]" in text  # β₂ is this method's own
+    text = shown("train", "notes.txt", "-m", "simcse", "-h")
+    assert "defaults of simcse" in text
+    assert "Highest learning rate. [default: 3e-05]" in text
+    text = shown("adapt", "--help")
+    assert "Training (defaults of adapt)" in text
+    assert "Highest learning rate. [default: by the size of the text]" in text
+    assert "Did you mean 'simcse'?" in command("train", "--method", "simces", "--help").err
 
 
 def test_similarity_of_two_sentences(command: Command, bert: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from sentence_transformers import SentenceTransformer
 
 import selfguide
 from selfguide.data.pairs import read_pairs
+from selfguide.runs.evidence import LOOKED_AT, sample
 from selfguide.runs.run import _evaluator
 from selfguide.training.settings import TrainingSettings
 from toys import Outcome, toy_sentences
@@ -80,6 +82,24 @@ def test_end_to_end(train: Callable[..., tuple[Outcome, Any]], text_file: Path, 
     assert rows["sentences"].strip() == "120"
     assert rows["encoder"].strip() == "tuned"
     assert outcome.out.splitlines()[-1].endswith("--encoder tuned")
+
+
+def test_a_run_ends_with_a_look_at_five_sentences(
+    train: Callable[..., tuple[Outcome, Any]], text_file: Path, bert: Path
+) -> None:
+    outcome, _ = train(text_file, "--output", "tuned", quick=WITH_REPORT)
+    lines = outcome.err.partition("drawn from the text, and the nearest of 119 others before and after:\n")[
+        2
+    ].splitlines()
+    looked = [line.strip() for line in lines if re.match(r"  \S", line)][:LOOKED_AT]
+    assert looked == sample([{"sentence": sentence} for sentence in toy_sentences(120)])[:LOOKED_AT]
+    after = [line.rpartition("  ")[2].strip() for line in lines if re.match(r"    (after|before and after)  ", line)]
+    sentences = toy_sentences(120)
+    vectors = selfguide.encode("tuned", sentences, normalise=True)
+    for sentence, nearest in zip(looked, after, strict=True):
+        cosines = vectors @ vectors[sentences.index(sentence)]
+        cosines[sentences.index(sentence)] = -1
+        assert cosines[sentences.index(nearest)] == pytest.approx(cosines.max(), abs=2e-4)
 
 
 def test_nothing_but_plain_lines_when_nobody_watches(

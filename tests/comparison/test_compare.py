@@ -203,7 +203,7 @@ def test_what_is_run_again_is_said_with_the_reason(
     compared("bow", seeds=1, quiet=False)
     err = capfd.readouterr().err
     assert "1 of the cells in the folder will be run again: other text." in err
-    assert "1 cells to run (0 are finished)" in err
+    assert "1 cell to run (0 finished)" in err
     assert "[1 of 1] bow, seed 1: dev " in err
 
 
@@ -217,7 +217,7 @@ def test_an_interrupted_comparison_goes_on_with_what_is_missing(
 
     with monkeypatch.context() as patch:
         patch.setattr(runner, "run_cell", interrupt)
-        with pytest.raises(InterruptedRun, match=r"1 of 2 cells are kept in .*out; the same command goes on"):
+        with pytest.raises(InterruptedRun, match=r"1 of 2 cells kept in .*out; the same command goes on"):
             compared("bow")
     compared("bow")
     assert ran == ["bow, seed 2"]

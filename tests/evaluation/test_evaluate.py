@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import math
+import re
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -276,6 +279,8 @@ def test_the_command_shows_a_table_and_writes_both_files(
     assert "(cls)" in done.out
     assert "(mean)" in done.out
     assert "minus" in done.out
+    assert "(spearman" in done.out  # the metric in the heading, and an interval beside each score
+    assert len(re.findall(r"-?\d+\.\d\d \(-?\d+\.\d–-?\d+\.\d\)", done.out)) == 2, done.out
     kept = json.loads((out / "scores.json").read_text(encoding="utf-8"))
     assert len(kept) == 2
     for row in kept:
@@ -286,7 +291,21 @@ def test_the_command_shows_a_table_and_writes_both_files(
         "eval", str(tiny("bert")), "--pooling", "cls,mean", "--pairs", str(pairs_file), "--bootstrap", "20",
         "--output", str(out),
     )  # fmt: skip
-    assert "1 of 1 tasks were scored before" in again.err
+    assert "1 of 1 task scored before" in again.err
+
+
+def test_an_encoder_with_the_weights_of_another_keeps_its_row(
+    command: Callable[..., Any], tiny: Callable[[str], Path], pairs_file: Path, tmp_path: Path
+) -> None:
+    shutil.copytree(tiny("bert"), tmp_path / "copy")
+    words = ("eval", str(tiny("bert")), str(tmp_path / "copy"), "--pairs", str(pairs_file), "--bootstrap", "0")
+    for _ in range(2):
+        done = command(*words, "--output", str(tmp_path / "scores"))
+        assert done.code == 0, done.err
+        for name in ("bert", "copy"):
+            assert name in done.out
+        with (tmp_path / "scores" / "scores.csv").open(newline="", encoding="utf-8") as file:
+            assert [row["encoder"] for row in csv.DictReader(file)] == ["bert", "copy"]
 
 
 def test_a_function_beside_the_user_is_found(

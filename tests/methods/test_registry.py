@@ -154,6 +154,19 @@ def test_whatever_makes_a_loss_is_a_method(bert: Path, method: Any) -> None:
     assert np.isfinite(vectors).all()
 
 
+@pytest.mark.parametrize("name", [entry.name for entry in registry.builtin_methods()])
+def test_the_defaults_read_from_the_source_are_the_classes(name: str) -> None:
+    assert TrainingSettings(**registry.info(name).training) == registry.method_class(name).defaults
+
+
+def test_a_misspelt_option_is_recognised_in_python_too(bert: Path) -> None:
+    for given, meant in (("learning_ratee", "learning_rate"), ("temprature", "temperature"), ("epoch", "epochs")):
+        with pytest.raises(UsageError, match=rf"has no option '{given}';.* Did you mean '{meant}'\?"):
+            selfguide.train(bert, toy_sentences(40), "simcse", **{given: 1})
+    with pytest.raises(UsageError, match="Did you mean 'simcse'"):
+        selfguide.train(bert, toy_sentences(40), "simces")
+
+
 def test_what_is_no_method_is_refused(bert: Path) -> None:
     for wrong in (7, 2.5):
         with pytest.raises(UsageError, match="a function that makes a loss"):

@@ -75,6 +75,20 @@ def ran(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 # -- every study -------------------------------------------------------------------------------------------------------
 
 
+def test_the_demonstrations_pairs_choose_nothing_on_a_text_of_ones_own(
+    studied: StudyRun, text_file: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Neither with --text nor with the texts of a list, unless they are asked for."""
+    small = ("methods=simcse", "batch_size=4", "temperatures=0.1")
+    assert studied("temperature", *small, dev=None, quiet=False).results["setting"]["dev"] is None
+    assert "the last weights of each run count" in " ".join(capsys.readouterr().err.split())
+    asked = studied("temperature", *small, dev="demo-dev", output=None).results["setting"]["dev"]
+    assert asked is not None
+    assert studied("temperature", *small, dev=None, text=None, output=None).results["setting"]["dev"] == asked
+    own = ("methods=simcse", "batch_size=4", f"texts={text_file}", "tests=none")
+    assert studied("domains", *own, dev=None, text=None, output=None).results["setting"]["dev"] is None
+
+
 @pytest.mark.usefixtures("drawn_figures")
 @pytest.mark.parametrize("name", list(SMALLEST))
 def test_a_study_runs_end_to_end(name: str, studied: StudyRun, tmp_path: Path) -> None:

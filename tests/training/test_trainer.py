@@ -166,6 +166,7 @@ def test_a_run_killed_twice_and_resumed_ends_in_the_same_weights(
     one, other = (json.loads((folder / "run.json").read_text()) for folder in (out, tmp_path / "whole"))
     assert one["dev_curve"] == other["dev_curve"]
     assert one["checkpoint"] == other["checkpoint"]
+    assert one["optimiser"]["rates"] == other["optimiser"]["rates"]  # of the first step too
     np.testing.assert_allclose(
         whole.encode(["my sister"]), SentenceTransformer(str(out)).encode(["my sister"]), atol=1e-6
     )

@@ -15,6 +15,7 @@ from experiments.pages.tables import (
     multilingual,
     origins,
     published,
+    robustness,
     scale,
     search,
     sentence_encoders,
@@ -43,6 +44,7 @@ MAKERS: dict[str, Callable[[], str]] = {
         use,
         centring,
         multilingual,
+        robustness,
     )
     for name, maker in part.TABLES.items()
 }

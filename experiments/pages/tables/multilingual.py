@@ -9,6 +9,18 @@ from experiments.pages.sources import lookup
 from experiments.pages.tables.markdown import table
 
 _HELD_OUT = (("128", "inputs of 128 tokens"), ("32", "inputs of 32 tokens"))
+TITLES = {
+    "sts17-es-es": "STS17 es-es",
+    "sts17-ar-ar": "STS17 ar-ar",
+    "sts17-es-en": "STS17 es-en",
+    "sts17-ar-en": "STS17 ar-en",
+    "sts17-en-en": "STS17 en-en",
+    "stsb-es": "STS-B es",
+    "stsb-de": "STS-B de",
+    "korsts": "KorSTS",
+}
+TEXTS = {"english": "English", "spanish": "Spanish", "arabic": "Arabic", "all": "a third of each"}
+_STUDY = "multi-study"
 
 
 def vocabularies() -> str:
@@ -50,7 +62,25 @@ def languages() -> str:
     return table(" | ".join(["language", "million tokens", "of a step", *heads]), rows)
 
 
+def study() -> str:
+    """Scores of the rehearsed study, by text and row.
+
+    Returns:
+        The table in Markdown.
+    """
+    rows = []
+    for name in lookup(f"{_STUDY}:rows"):
+        for row in lookup(f"{_STUDY}:rows/{name}"):
+            path = f"{_STUDY}:rows/{name}/{row}/values"
+            if name != "english" and row in ("mean", "cls"):
+                continue  # what is not trained is the same on every text
+            cells = [figure(f"{path}/{task}", 1, spread=True) for task in TITLES]
+            rows.append([row, "" if row in ("mean", "cls") else TEXTS[name], *cells])
+    return table(" | ".join(["row", "trained on", *TITLES.values()]), rows)
+
+
 TABLES: dict[str, Callable[[], str]] = {
     "vocabularies": vocabularies,
     "multi-languages": languages,
+    "multi-study": study,
 }

@@ -12,7 +12,7 @@ from selfguide.cli import encode_parts as parts
 from selfguide.cli import options as shared
 from selfguide.data import Sentences, TextOptions
 from selfguide.errors import UsageError
-from selfguide.progress import Reporter
+from selfguide.progress import Reporter, counted
 
 _SAMPLED = 1000
 """How many lines are counted in tokens, for the note on truncated ones."""
@@ -217,7 +217,7 @@ def encode(
         reporter.warn(foreign)
     cut = truncated_sentences(model, passing.drawn)
     if cut:
-        drawn = f"{len(passing.drawn):,} lines" + (f" drawn from {count:,}" if passing.seen > _SAMPLED else "")
+        drawn = counted(len(passing.drawn), "line") + (f" drawn from {count:,}" if passing.seen > _SAMPLED else "")
         verb = "has" if cut == 1 else "have"
         reporter.note(
             f"{cut:,} of {drawn} {verb} more than {model.max_seq_length} tokens: the encoder reads the beginning."
@@ -225,7 +225,7 @@ def encode(
     if output is not None:
         kept = f" as {precision}" if precision != "float32" else ""
         reporter.note(
-            f"{count:,} sentences x {dim or model.get_embedding_dimension()} dimensions{kept} written to {output}"
+            f"{counted(count, 'sentence')} x {dim or model.get_embedding_dimension()} dimensions{kept} written to {output}"
         )
     if output is not None and form.needs_ranges:
         reporter.note(f"Ranges of each dimension: {ranges_file(output)}; encode queries with --ranges and this file.")

@@ -15,7 +15,7 @@ from selfguide.errors import UsageError
 if TYPE_CHECKING:
     from selfguide.evaluation.embedder import Embedder
     from selfguide.evaluation.protocol import Protocol
-    from selfguide.evaluation.results import Evaluation
+    from selfguide.evaluation.results import Evaluation, TaskScore
     from selfguide.evaluation.rows import TaskData
     from selfguide.progress import Reporter
 
@@ -87,7 +87,7 @@ def evaluate(
 
         selfguide eval my_models:universal_encoder --tasks stsb --data data
     """
-    from selfguide.evaluation.evaluate import load_tasks, score_all
+    from selfguide.evaluation.evaluate import load_tasks, score_all, warn_of_languages
     from selfguide.evaluation.protocol import Protocol
     from selfguide.progress import Reporter
 
@@ -109,6 +109,8 @@ def evaluate(
         )
     embedders = _embedders(encoders, pooling, layer, device, batch_size, reporter)
     if rows:
+        for item in embedders:
+            warn_of_languages(item.tokenizer, item.info.name, rows, reporter)
         command = shared.command_typed(sys.argv[1:])
         evaluations = [
             score_all(item, rows, protocol, reporter, output=output, again=again, command=command) for item in embedders
@@ -148,7 +150,10 @@ def _embedders(
 
 
 def _show(evaluations: list[Evaluation]) -> None:
-    """Print a line for each task of one encoder, or a line for each of several encoders with the best scores in bold."""
+    """Print a line for each task of one encoder, or a line for each of several encoders with the best scores in bold.
+
+    Both name the metric and, where the terminal has room, the 95 % interval.
+    """
     from rich.console import Console
 
     from selfguide.evaluation.results import table
@@ -166,11 +171,26 @@ def _show(evaluations: list[Evaluation]) -> None:
         shown = Table(headings, rows, caption=evaluations[0].encoder.name)
     else:
         titles, values = table(evaluations)
-        headings = [Heading("encoder"), *(Heading(title, better="high") for title in titles)]
-        rows = [
-            [Cell(evaluation.encoder.name), *(Cell(_number(value), value=_finite(value)) for value in row)]
-            for evaluation, row in zip(evaluations, values, strict=True)
+        scores = {(item.encoder.name, score.title): score for item in evaluations for score in item.scores}
+        metrics = {title: score.metric for (_, title), score in scores.items()}
+        headings = [
+            Heading("encoder"),
+            *(
+                Heading(
+                    f"{title} ({metrics[title]})" if title in metrics else title, better="high", optional_notes=True
+                )
+                for title in titles
+            ),
         ]
+        rows = []
+        for evaluation, row in zip(evaluations, values, strict=True):
+            name = evaluation.encoder.name
+            found = [scores.get((name, title)) for title in titles]
+            cells = [
+                Cell(_number(value), note=_interval(score), value=_finite(value))
+                for value, score in zip(row, found, strict=True)
+            ]
+            rows.append([Cell(name), *cells])
         shown = Table(headings, rows)
     print_table(shown, Console(highlight=False))
 
@@ -210,6 +230,10 @@ def _through_mteb(encoders: list[str], names: str, output: Path, batch_size: int
                 reporter.note(f"note: {row.task}: {note}")
     headings = [Heading(name) for name in ("encoder", "mteb task", "metric", "score")]
     print_table(Table(headings, rows), Console(highlight=False))
+
+
+def _interval(score: TaskScore | None) -> str:
+    return f"({score.interval[0]:.1f}–{score.interval[1]:.1f})" if score is not None and score.interval else ""
 
 
 def _finite(value: float | None) -> float | None:

@@ -32,7 +32,9 @@ from selfguide.cli.serve import serve
 from selfguide.cli.similarity import similarity
 from selfguide.cli.study import study
 from selfguide.cli.train import train
+from selfguide.cli.training_run import AdaptCommand, RunCommand
 from selfguide.errors import SelfguideError
+from selfguide.files import system_error
 
 app = typer.Typer(
     name="selfguide",
@@ -62,8 +64,8 @@ app = typer.Typer(
 
 _TRAIN_CONTEXT = {"allow_extra_args": True, "ignore_unknown_options": True}
 
-app.command(context_settings=_TRAIN_CONTEXT)(train)
-app.command(context_settings=_TRAIN_CONTEXT)(adapt)
+app.command(cls=RunCommand, context_settings=_TRAIN_CONTEXT)(train)
+app.command(cls=AdaptCommand, context_settings=_TRAIN_CONTEXT)(adapt)
 app.command()(calibrate)
 app.command()(encode)
 app.command()(export)
@@ -129,15 +131,14 @@ def run() -> None:
         # The reader of our output went away (`| head`): nothing to say, and nobody to say it to. Exit as typer does.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
-    except OSError as error:
-        if debug:
-            raise
-        place = f" ({error.filename})" if error.filename else ""
-        _fail(f"{error.strerror or _one_line(error)}{place}.", 1)
     except Exception as error:
         if debug:
             raise
-        _fail_unforeseen(error)
+        known = system_error(error)
+        if known is None:
+            _fail_unforeseen(error)
+        place = f" ({known.filename})" if known.filename else ""
+        _fail(f"{known.strerror if known is error and known.strerror else _one_line(error)}{place}.", 1)
     else:
         if code == 130:  # what typer makes of Ctrl-C
             _fail("Interrupted.", 130)

@@ -65,6 +65,8 @@ def similarity(
         typer.echo(f"{value:.4f}" + (f"\t{closer_pairs(scale.closer_of_thousand(value))}" if scale else ""))
         _explain(scale)
         return
+    from selfguide.progress import counted
+
     cosines = cosine(encode(model, read.first), encode(model, read.second))
     for value, left, right in zip(cosines.tolist(), read.first, read.second, strict=True):
         closer = f"\t{scale.closer_of_thousand(value):.1f}" if scale else ""
@@ -76,7 +78,7 @@ def similarity(
     if math.isnan(correlation):
         typer.echo("No Spearman correlation: the scores, or the cosines, are all the same.", err=True)
     else:
-        typer.echo(f"Spearman of cosine and score over {len(cosines):,} pairs: {correlation:.2f}", err=True)
+        typer.echo(f"Spearman of cosine and score over {counted(len(cosines), 'pair')}: {correlation:.2f}", err=True)
 
 
 def closer_pairs(count: float) -> str:

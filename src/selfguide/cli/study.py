@@ -35,7 +35,11 @@ def study(
         typer.Option(help="A file of your own pairs to score on. May be repeated.", show_default=False),
     ] = None,
     dev: Annotated[
-        str | None, typer.Option(help="Graded pairs or a task to choose checkpoints by.", show_default=False)
+        str | None,
+        typer.Option(
+            help="Graded pairs or a task to choose checkpoints by; without it, on a text of your own, the last weights count.",
+            show_default=False,
+        ),
     ] = None,
     seeds: Annotated[
         str | None, typer.Option(help="How many seeds (1, 2, 3 …), or which, with commas.", show_default=False)

@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Sequence
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer.core import TyperCommand
 
 from selfguide.cli import options as shared
 from selfguide.errors import UsageError
-from selfguide.training.settings import TrainingSettings
+from selfguide.models.starting_points import RAW
+from selfguide.training.settings import BY_TEXT_SIZE, TrainingSettings
 
 if TYPE_CHECKING:
     from selfguide.training.configuration import RunConfig, RunRecord
 
-_TEXT, _TRAINING, _RUN = "Text", "Training (empty: the method's default)", "Run"
+_TEXT, _TRAINING, _RUN = "Text", "Training", "Run"
+_WORDS = "selfguide.words"
 
 
 def _setting(help: str, panel: str = _TRAINING, **kwargs: Any) -> Any:
@@ -83,6 +87,68 @@ KeepDuplicates = Annotated[bool, _setting("Keep repeated sentences (they become 
 ReplaceBadUtf8 = Annotated[bool, _setting("Put U+FFFD where the text is not UTF-8 instead of stopping.", _TEXT)]
 MaxChars = Annotated[int | None, _setting("Drop lines longer than this.", _TEXT)]
 Limit = Annotated[int | None, _setting("Stop after so many sentences.", _TEXT)]
+
+
+class RunCommand(TyperCommand):
+    """A command whose help shows the defaults of the method that the command line names."""
+
+    method = ""
+    """The method of a command that has no ``--method``."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Keep the words, for a help that is asked for among them.
+
+        Args:
+            ctx: The command's context.
+            args: The words.
+
+        Returns:
+            The words that are left.
+        """
+        ctx.meta[_WORDS] = list(args)
+        return super().parse_args(ctx, args)
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        """Write the help, with the defaults of the method."""
+        from selfguide.methods import registry
+
+        name = self.method or _named_method(ctx.meta.get(_WORDS, [])) or registry.default_method(RAW)
+        defaults = TrainingSettings(**registry.info(name).training)
+        others = "" if self.method else "; `--method NAME --help` shows another's"
+        shared_help = {parameter.name: vars(parameter).copy() for parameter in self.params}
+        for parameter in self.params:
+            own: Any = parameter
+            if own.name in {item.name for item in fields(TrainingSettings)}:
+                own.rich_help_panel = f"Training (defaults of {name}{others})"
+                own.help = f"{own.help} [default: {_shown(own.name, getattr(defaults, own.name))}]"
+        try:
+            super().format_help(ctx, formatter)
+        finally:
+            for parameter in self.params:
+                vars(parameter).update(shared_help[parameter.name])
+
+
+class AdaptCommand(RunCommand):
+    """``selfguide adapt``."""
+
+    method = "adapt"
+
+
+def _named_method(words: Sequence[str]) -> str:
+    for word, following in zip(words, [*words[1:], ""], strict=True):
+        if word in ("--method", "-m"):
+            return following
+        if word.startswith("--method="):
+            return word.partition("=")[2]
+    return ""
+
+
+def _shown(name: str, value: object) -> str:
+    if name in ("epochs", "learning_rate") and value == BY_TEXT_SIZE:
+        return "by the size of the text"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return f"{value:g}" if isinstance(value, int | float) else str(value)
 
 
 def run_command(context: typer.Context, fixed_method: str | None = None) -> None:

@@ -30,12 +30,12 @@ from selfguide.comparison.texts import (
 from selfguide.comparison.worker import DEV, ENCODER, ROWS, TEXT, CellJob, ScoringData
 from selfguide.data import TextOptions
 from selfguide.errors import InterruptedRun, UsageError
-from selfguide.evaluation.evaluate import load_tasks
+from selfguide.evaluation.evaluate import load_tasks, warn_of_languages
 from selfguide.evaluation.protocol import Protocol
 from selfguide.files import private_folder
 from selfguide.locks import owned_folder, waited_for
 from selfguide.options import LARGEST_SEED
-from selfguide.progress import Reporter
+from selfguide.progress import Reporter, counted
 from selfguide.report.folders import write_report_or_warn
 
 if TYPE_CHECKING:
@@ -241,6 +241,7 @@ def _prepared(
     write_sentences(text, work / TEXT, reporter)
     if foreign := foreign_text(getattr(model, "tokenizer", None), list(islice(read_sentences(work / TEXT), 500))):
         reporter.warn(foreign)
+    warn_of_languages(getattr(model, "tokenizer", None), named, rows.tasks, reporter)
     if rows.dev is not None:
         write_pairs(rows.dev, work / DEV)
     (work / ROWS).write_bytes(pickle.dumps(rows))
@@ -262,16 +263,16 @@ def _run(
     due: Sequence[CellJob], done: Sequence[CellRecord], side_by_side: int, output: str | Path | None, reporter: Reporter
 ) -> list[CellRecord]:
     if not due:
-        reporter.note(f"All {len(done)} cells are finished already; --again repeats them.")
+        all_done = f"All {len(done)} cells are" if len(done) != 1 else "The cell is"
+        reporter.note(f"{all_done} finished already; --again repeats {'them' if len(done) != 1 else 'it'}.")
         return []
     sentences = due[0].setting.sentences
     cells = [job.cell for job in due]
     steps = sum(cell.steps(sentences) for cell in cells)
     guess = seconds_left(cells, done, sentences, side_by_side)
-    reporter.note(
-        f"{len(due)} cells to run ({len(done)} are finished), at most {steps:,} training steps on {sentences:,} sentences; "
-        f"{side_by_side} at a time on {cores()} cores" + (f"; about {duration(guess)}." if guess else ".")
-    )
+    work = f"{counted(len(due), 'cell')} to run ({len(done)} finished), at most {counted(steps, 'training step')}"
+    place = f"{side_by_side} at a time on {counted(cores(), 'core')}" + (f"; about {duration(guess)}" if guess else "")
+    reporter.note(f"{work} on {counted(sentences, 'sentence')}; {place}.")
     progress = CellProgress(cells, done, sentences, side_by_side, reporter)
     ended: list[CellRecord] = []
     shared = SharedCells(due, reporter)
@@ -290,8 +291,6 @@ def _run(
                     break
                 shared.wait()
     except (KeyboardInterrupt, InterruptedRun):
-        kept = (
-            f" {len(done) + len(ended)} of {len(done) + len(due)} cells are kept in {output}; the same command goes on."
-        )
+        kept = f" {len(done) + len(ended)} of {counted(len(done) + len(due), 'cell')} kept in {output}; the same command goes on."
         raise InterruptedRun("Interrupted." + (kept if output is not None else "")) from None
     return ended

@@ -15,7 +15,7 @@ from selfguide.comparison.cells import CellFolder, CellRecord
 from selfguide.comparison.worker import CellJob
 from selfguide.files import remove_leftovers
 from selfguide.locks import Claim, claim, holders
-from selfguide.progress import Reporter
+from selfguide.progress import Reporter, counted
 
 _POLL_S = 0.3
 
@@ -82,7 +82,9 @@ class SharedCells:
         if not self._noted:
             others = {holder.describe() for job in self._left for holder in holders(_lock(job))}
             if others:
-                self._reporter.note(f"Waiting for {len(self._left)} cells that {' and '.join(sorted(others))} runs.")
+                self._reporter.note(
+                    f"Waiting for {counted(len(self._left), 'cell')}: {' and '.join(sorted(others))} at work."
+                )
             self._noted = True
         time.sleep(_POLL_S)
 

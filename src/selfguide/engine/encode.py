@@ -20,7 +20,7 @@ from selfguide.engine.vector_form import VectorForm, normalised, ranges_file
 from selfguide.errors import SelfguideError, UsageError
 from selfguide.files import atomic_path
 from selfguide.models.encoders import load_encoder
-from selfguide.progress import Reporter
+from selfguide.progress import Reporter, counted
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -160,7 +160,7 @@ def encode_to_file(
     with file as writer:
         rest = writer.skip(sentences)
         if writer.rows:
-            reporter.note(f"Going on after {writer.rows:,} sentences.")
+            reporter.note(f"Going on after {counted(writer.rows, 'sentence')}.")
         clipped = float(writer.state.get("clipped", 0.0))
         if "ranges" in writer.state:
             form = replace(form, ranges=np.array(writer.state["ranges"], dtype=np.float32))

@@ -29,6 +29,7 @@ import numpy as np
 from selfguide.errors import InterruptedRun, SelfguideError, UsageError
 from selfguide.files import atomic_path, json_digest, read_json, remove_leftovers, write_text
 from selfguide.locks import beside, held
+from selfguide.progress import counted
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -278,7 +279,7 @@ class PartialVectors:
             self._data.close()
             if self._sentences is not None:
                 self._sentences.close()
-            kept = f" {self.rows:,} sentences are kept; " if self.rows else ""
+            kept = f" {counted(self.rows, 'sentence')} {'is' if self.rows == 1 else 'are'} kept; " if self.rows else ""
             if not self.rows:
                 shutil.rmtree(self.folder, ignore_errors=True)
             if isinstance(error, KeyboardInterrupt):

@@ -28,7 +28,7 @@ from torch import Tensor
 
 from selfguide.engine.cache import VIEWS, cache_folder, entries, exclusive
 from selfguide.engine.tokens import TokenisedText, rows_by_length
-from selfguide.files import atomic_path, file_digest, remove_leftovers
+from selfguide.files import atomic_path, file_digest, remove_leftovers, reserve
 from selfguide.progress import Reporter
 
 if TYPE_CHECKING:
@@ -161,6 +161,7 @@ def _make(
     remove_leftovers(path)
     with atomic_path(path) as temporary:
         views = np.lib.format.open_memmap(temporary, mode="w+", dtype=np.dtype(kept_in), shape=shape)
+        reserve(temporary)
         with reporter.bar("views", shape[0], "sentences") as advance:
             for rows in rows_by_length(text.lengths, _BATCH_TOKENS, parts=0):
                 features = text.batch(rows)

@@ -206,7 +206,7 @@ def pooled_embedders(
     made: list[Embedder] = []
     for pooling in poolings:
         info = _model_info(with_pooling(model, pooling), name or _name(encoder), pooling)
-        # Of several poolings the first checks the language of the tasks, for all.
+        # Of several poolings the first has the tokenizer, so that the languages of the tasks are checked once.
         tokenizer = None if made else getattr(model, "tokenizer", None)
         encode, where = shared.encoder(pooling), str(model.device)
         made.append(Embedder(encode, info, reporter, check_order=False, device=where, tokenizer=tokenizer))

@@ -6,12 +6,13 @@ import time
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, replace
 from pathlib import Path
+from typing import Any
 
 from selfguide.engine.vocabulary_fit import foreign_text
 from selfguide.errors import UsageError
 from selfguide.evaluation.clustering import score_clustering
 from selfguide.evaluation.data import data_folder, find_data, own_pairs, retrieval_tasks
-from selfguide.evaluation.embedder import AnyEncoder, Embedder, embedder
+from selfguide.evaluation.embedder import AnyEncoder, Embedder, EncoderInfo, embedder
 from selfguide.evaluation.few_shot import score_few_shot
 from selfguide.evaluation.protocol import Protocol, Scored
 from selfguide.evaluation.results import DataInfo, Evaluation, ScoreFolder, TaskScore
@@ -21,7 +22,7 @@ from selfguide.evaluation.significance import PairedResult, paired_test
 from selfguide.evaluation.sts import pair_similarities, score_pairs
 from selfguide.evaluation.tasks import RETRIEVAL, Kind, Task, split_names, tasks_named
 from selfguide.evaluation.transfer import score_transfer
-from selfguide.progress import Reporter
+from selfguide.progress import Reporter, counted
 from selfguide.versions import versions
 
 # What a task's score depends on; nothing else is in the protocol that is written beside it.
@@ -108,6 +109,7 @@ def evaluate(
     vectors = embedder(
         encoder, pooling=pooling, layer=layer, device=device, batch_size=batch_size, name=name, reporter=reporter
     )
+    warn_of_languages(vectors.tokenizer, vectors.info.name, rows, reporter)
     return score_all(vectors, rows, protocol, reporter, output=Path(output) if output else None, again=again)
 
 
@@ -207,19 +209,19 @@ def _score_due(
         for item in rows:
             former = store.find(item.task.name, vectors.info, item.digest, _task_protocol(item, protocol))
             if former is not None:
-                known[item.task.name] = former
+                known[item.task.name] = _as_score_of(former, vectors.info, store)
     if known:
         reporter.note(
-            f"{vectors.info.name}: {len(known)} of {len(rows)} tasks were scored before; --again repeats them."
+            f"{vectors.info.name}: {len(known)} of {counted(len(rows), 'task')} scored before; --again repeats what was."
         )
     due = [item for item in rows if item.task.name not in known]
-    _warn_of_languages(vectors, due, reporter)
     # All pairs together; other tasks are larger and are encoded one by one, so that their memory is needed late.
     vectors.prepare(sentence for item in due if item.task.has_pairs for sentence in item.sentences())
     for item in due:
         score = None
         if store is not None and not again:  # another process may have scored it meanwhile
             score = store.find(item.task.name, vectors.info, item.digest, _task_protocol(item, protocol))
+            score = score and _as_score_of(score, vectors.info, store)
         if score is None:
             score = _score(item, vectors, protocol, reporter)
             if store is not None:
@@ -228,20 +230,31 @@ def _score_due(
     return Evaluation(vectors.info, tuple(known[item.task.name] for item in rows))
 
 
-def _warn_of_languages(vectors: Embedder, due: list[TaskData], reporter: Reporter) -> None:
-    """Warn of tasks of graded pairs whose language the encoder's tokenizer hardly knows."""
-    if vectors.tokenizer is None:
-        return
+def warn_of_languages(tokenizer: Any, name: str, rows: Iterable[TaskData], reporter: Reporter) -> None:
+    """Warn of tasks of graded pairs whose language an encoder's tokenizer hardly knows.
+
+    Args:
+        tokenizer: The tokenizer; nothing is said without one, as for a Python function.
+        name: What to call the encoder.
+        rows: The tasks.
+        reporter: Gets the warning.
+    """
     foreign = []
-    for item in due:
+    for item in rows:
         sentences = item.sentences() if item.task.has_pairs else []
-        if foreign_text(vectors.tokenizer, sentences[:: max(1, len(sentences) // _SAMPLED)]):
+        if foreign_text(tokenizer, sentences[:: max(1, len(sentences) // _SAMPLED)]):
             foreign.append(item.task.title)
     if foreign:
         reporter.warn(
-            f"the tokenizer of {vectors.info.name} hardly knows the language of {', '.join(foreign)}; choose an encoder that was "
-            "made for it."
+            f"the tokenizer of {name} hardly knows the language of {', '.join(foreign)}; choose an encoder that was made for it."
         )
+
+
+def _as_score_of(found: TaskScore, encoder: EncoderInfo, store: ScoreFolder) -> TaskScore:
+    """Return a score as that of an encoder with the same weights, which gets a row of its own if its name is another."""
+    if found.encoder.name == encoder.name:
+        return found
+    return store.add(replace(found, encoder=encoder))
 
 
 def paired(

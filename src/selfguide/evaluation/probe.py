@@ -21,6 +21,7 @@ import torch
 from selfguide.correlation import spearman
 from selfguide.errors import SelfguideError, UsageError
 from selfguide.evaluation.rows import TaskData
+from selfguide.files import reserve
 from selfguide.models.encoders import backbone, input_names, load_encoder
 from selfguide.models.layers import hidden_states, model_inputs, pool
 from selfguide.options import AtLeast, check
@@ -246,7 +247,9 @@ def _allocated(shape: tuple[int, int, int, int], reporter: Reporter) -> NDArray[
         )
     reporter.note(f"{takes}; they are kept in a temporary file.")
     with tempfile.TemporaryFile() as file:
-        return np.memmap(file, dtype=np.float32, mode="w+", shape=shape)
+        vectors = np.memmap(file, dtype=np.float32, mode="w+", shape=shape)
+        reserve(file)
+        return vectors
 
 
 def _pairs(data: TaskData) -> tuple[list[str], list[str], list[float]]:

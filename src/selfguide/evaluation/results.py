@@ -152,7 +152,7 @@ class ScoreFolder:
             yield
 
     def find(self, task: str, encoder: EncoderInfo, data_digest: str, protocol: dict[str, Any]) -> TaskScore | None:
-        """Find the score of a former run with the same task, weights, rows and protocol.
+        """Find the score of a former run with the same task, weights, rows and protocol; one of the same name comes first.
 
         Args:
             task: The name of the task.
@@ -166,10 +166,11 @@ class ScoreFolder:
         if self._state() != self._seen:
             self._reread()
         key = (task, encoder.digest, data_digest, protocol)
-        return next((score for score in self.scores if score.key == key), None)
+        found = [score for score in self.scores if score.key == key]
+        return next((score for score in found if score.encoder.name == encoder.name), found[0] if found else None)
 
     def add(self, score: TaskScore) -> TaskScore:
-        """Add a score, in place of a former one with the same key, and write both files.
+        """Add a score, in place of a former one with the same key and encoder's name, and write both files.
 
         Args:
             score: The score.
@@ -185,7 +186,8 @@ class ScoreFolder:
             self.folder.mkdir(parents=True, exist_ok=True)
             with self._alone():
                 self._reread()
-                self.scores = [*(former for former in self.scores if former.key != score.key), score]
+                others = (former for former in self.scores if not _same_row(former, score))
+                self.scores = [*others, score]
                 content = json.dumps([kept.to_dict() for kept in self.scores], indent=1) + "\n"
                 write_text(self.folder / SCORES_FILE, content)
                 self._write_table()
@@ -267,6 +269,11 @@ def _read(path: Path) -> list[TaskScore]:
             f"{path} is not a file of scores that can be read ({type(error).__name__}: {error}); move it away, or name "
             "another folder."
         ) from None
+
+
+def _same_row(one: TaskScore, other: TaskScore) -> bool:
+    """Return whether two scores share a row of the table; a copy of an encoder under another name has its own."""
+    return (one.key, one.encoder.name) == (other.key, other.encoder.name)
 
 
 def _plain(value: Any) -> Any:

@@ -13,7 +13,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from selfguide import __version__
 from selfguide.errors import SelfguideError, UsageError
-from selfguide.files import replace_folder, restore_folder
+from selfguide.files import replace_folder, restore_folder, system_errors
 from selfguide.locks import beside, held
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ def finished_folder(output: Path, overwrite: bool) -> Iterator[Path]:
     """
     work = output.with_name(f".{output.name}.partial")
     try:
-        with held(beside(output), output):
+        with system_errors(), held(beside(output), output):
             restore_folder(output)
             check_output(output, overwrite)
             shutil.rmtree(work, ignore_errors=True)

@@ -21,7 +21,7 @@ from selfguide.augment.dropout import KEEP_DROPOUT
 from selfguide.augment.encoding import Features
 from selfguide.engine.encode import vector_chunks
 from selfguide.engine.gradient_cache import cached_embeddings, chunks_of
-from selfguide.files import atomic_path
+from selfguide.files import atomic_path, is_sealed, reserve, seal
 from selfguide.losses import functional
 from selfguide.losses.base import Preparation, full_precision, single
 from selfguide.losses.dropout_contrast import CITATION, DropoutContrastLoss
@@ -188,10 +188,11 @@ def _guide_embeddings(guide: SentenceTransformer, run: Preparation) -> NDArray[n
     """Embed every sentence of the text once, into a file of the run that a resumed run finds again."""
     assert run.text is not None
     path, shape = run.work / _GUIDE_FILE, (len(run.text), int(guide.get_embedding_dimension() or 0))
-    if not (run.resume and path.is_file()):
+    if not (run.resume and is_sealed(path)):
         guide.default_prompt_name = None  # the text has its prompts already
         with atomic_path(path) as temporary:
             found = np.lib.format.open_memmap(temporary, mode="w+", dtype=np.float32, shape=shape)
+            reserve(temporary)
             start = 0
             with run.reporter.bar("the guide reads", shape[0], "sentences") as advance:
                 for chunk, vectors in vector_chunks(guide, run.text.rows):
@@ -199,4 +200,5 @@ def _guide_embeddings(guide: SentenceTransformer, run: Preparation) -> NDArray[n
                     start += len(chunk)
                     advance(len(chunk), "")
             found.flush()
+        seal(path)
     return np.load(path, mmap_mode="r")

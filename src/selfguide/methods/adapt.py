@@ -1,9 +1,10 @@
 """Adapt a sentence encoder to a text without labels, and give it back unchanged where the text gives no reason to change it.
 
 Without labels nothing that was tried tells training that helps from training that harms (docs/results/adapt.md), so without dev
-pairs nothing is trained: the encoder is *centred* on the text (:mod:`selfguide.calibration.centring`), by half of the mean of its
-embeddings, which gains little and never lost much. Even that is refused where the text is no reason for it: where its sentences
-share too much, because they repeat one template or are in a language that the encoder does not know, or next to nothing.
+pairs nothing is trained. An encoder that gives any two sentences a high cosine is *centred* on the text
+(:mod:`selfguide.calibration.centring`) by half of the mean of its embeddings. Any other comes back as it was. So does every
+encoder where it hardly tells the text's sentences apart, because they repeat one template or are in a language that it does not
+know.
 
 With dev pairs there is something that can judge, so the encoder is trained, too. The loss is
 :class:`~selfguide.losses.GuidedContrastLoss` on the encoder's own modules: its pooling, normalisation, prompts and length stay as

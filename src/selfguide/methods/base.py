@@ -7,6 +7,7 @@ Everything about it stands on the class: how it is called, what family it belong
 
 from __future__ import annotations
 
+import difflib
 import re
 import typing
 from abc import ABC, abstractmethod
@@ -103,9 +104,14 @@ class Method(ABC):
         known = {item.name for item in fields(self.Options)} - set(self.preset)
         for name in options:
             if name not in known:
+                close = difflib.get_close_matches(
+                    name, [*known, *(item.name for item in fields(TrainingSettings))], n=1
+                )
+                hint = f" Did you mean {close[0]!r}?" if close else ""
                 takes = f"it takes {', '.join(sorted(known))}" if known else "it takes none"
                 raise UsageError(
-                    f"The method {self.name} has no option {name!r}; {takes} (`selfguide methods {self.name}` explains them)."
+                    f"The method {self.name} has no option {name!r}; {takes} (`selfguide methods {self.name}` explains "
+                    f"them).{hint}"
                 )
         self.options = self.Options(**{**self.preset, **options})
 

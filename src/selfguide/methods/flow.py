@@ -49,6 +49,7 @@ from torch import Tensor, nn
 from transformers import set_seed
 
 from selfguide.errors import SelfguideError
+from selfguide.files import reserve
 from selfguide.methods.base import Method
 from selfguide.models.encoders import POOLINGS, with_pooling
 from selfguide.models.modules.flow import MIXINGS, Flow
@@ -214,6 +215,7 @@ def _vectors_on_disk(encoder: SentenceTransformer, context: FitContext) -> Itera
     shape = (len(context.text), int(encoder.get_embedding_dimension() or 0))
     try:
         vectors = np.lib.format.open_memmap(path, mode="w+", dtype=np.float32, shape=shape)
+        reserve(path)
         done = 0
         with context.reporter.bar("encoding", len(context.text), "sentences") as advance:
             for rows in context.text.iter(batch_size=4096):

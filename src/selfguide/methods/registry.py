@@ -18,7 +18,7 @@ import os
 import re
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from functools import cache
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
@@ -60,6 +60,8 @@ class MethodInfo:
     """Whether a run that names no method takes it, for encoders of that kind."""
     refits: bool = False
     """Whether ``selfguide calibrate`` can fit its map again."""
+    training: Mapping[str, Any] = field(default_factory=dict)
+    """Its own defaults of training settings, as far as they differ from those that all methods share."""
     problem: str = ""
     """Why a plug-in cannot be used; empty where it can."""
 
@@ -70,7 +72,7 @@ _BASES: dict[str, dict[str, Any]] = {
     "CalibratedMethod": {"refits": True},
     "TuningMethod": {"family": "tuning", "seeded": True, "trains": True},
 }
-_METADATA = set(MethodInfo.__dataclass_fields__) - {"implementation", "problem"}
+_METADATA = set(MethodInfo.__dataclass_fields__) - {"implementation", "problem", "training"}
 
 # Classes given by a caller in this process, by their reference.
 _given: dict[str, type[Method]] = {}
@@ -101,11 +103,30 @@ def _read(path: Path) -> list[MethodInfo]:
             match item:
                 case ast.Assign(targets=[ast.Name(id=name)], value=value) if name in _METADATA:
                     own[name] = ast.literal_eval(value)
+                case ast.Assign(targets=[ast.Name(id="defaults")], value=ast.Call(keywords=keywords)):
+                    own["training"] = _differing({str(word.arg): _setting(word.value) for word in keywords})
         inherited = {key: value for base in reversed(bases) for key, value in classes[base].items() if key != "name"}
         classes[node.name] = inherited | own
         if "name" in own:
             found.append(MethodInfo(**classes[node.name], implementation=f"{GROUP}.{path.stem}:{node.name}"))
     return found
+
+
+def _differing(training: dict[str, Any]) -> dict[str, Any]:
+    """Return the settings that are not the defaults which all methods share."""
+    from selfguide.training.settings import TrainingSettings
+
+    shared = TrainingSettings()
+    return {name: value for name, value in training.items() if value != getattr(shared, name)}
+
+
+def _setting(value: ast.expr) -> Any:
+    """Return the value of a training setting in the source, where a constant of the settings' module may stand for it."""
+    if isinstance(value, ast.Name):
+        from selfguide.training import settings
+
+        return getattr(settings, value.id)
+    return ast.literal_eval(value)
 
 
 def plugins() -> tuple[MethodInfo, ...]:
@@ -255,7 +276,9 @@ def is_portable(reference: str) -> bool:
 def _info(cls: type[Method], name: str) -> MethodInfo:
     values = {key: getattr(cls, key) for key in _METADATA}
     shown = cls.name if is_path(name) else name
-    return MethodInfo(**{**values, "name": shown}, implementation=f"{cls.__module__}:{cls.__qualname__}")
+    training = _differing({item.name: getattr(cls.defaults, item.name) for item in fields(cls.defaults)})
+    place = f"{cls.__module__}:{cls.__qualname__}"
+    return MethodInfo(**{**values, "name": shown}, training=training, implementation=place)
 
 
 def _load_plugin(point: EntryPoint) -> type[Method]:

@@ -19,7 +19,7 @@ from selfguide.data import Sentences, TextOptions, open_text
 from selfguide.engine.similarity_scale import SCALE_FILE
 from selfguide.engine.vocabulary_fit import foreign_text
 from selfguide.errors import SelfguideError, UsageError
-from selfguide.files import read_json, replace_folder, write_text
+from selfguide.files import read_json, replace_folder, system_errors, write_text
 from selfguide.locks import beside, held
 from selfguide.methods import registry
 from selfguide.methods.base import CalibratedMethod
@@ -122,10 +122,11 @@ def _calibrated(
     )
     finished = _unfinished(target)
     try:
-        shutil.copytree(source, finished)
-        _rewrite(finished, len(encoder) - 1, mapping, statistics, record)
-        _measure_again(finished, passing, device, reporter)
-        replace_folder(finished, target)
+        with system_errors():
+            shutil.copytree(source, finished)
+            _rewrite(finished, len(encoder) - 1, mapping, statistics, record)
+            _measure_again(finished, passing, device, reporter)
+            replace_folder(finished, target)
     except OSError as error:
         raise SelfguideError(f"{target} cannot be written: {error.strerror or error}; nothing has changed.") from None
     finally:

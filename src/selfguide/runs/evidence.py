@@ -26,7 +26,8 @@ if TYPE_CHECKING:
 
 MEASURED, SHOWN, NEAREST = 300, 200, 5
 """How many sentences are measured, how many of them the page shows, and how many neighbours of each."""
-_LONGEST = 200
+LOOKED_AT = 5
+_LONGEST, _LINE = 200, 90
 _UNTUNED = "the untuned start encoder, mean of its last layer's tokens"
 _AS_GIVEN = "the start encoder as it was given"
 _FINISHED = "the finished encoder, as it is saved"
@@ -121,6 +122,36 @@ def collect_after(
     except Exception as error:
         _warn(error, reporter)
         return None
+
+
+def a_look(evidence: RunEvidence) -> list[str]:
+    """Return a few sentences of the text with the nearest one before and after the run, as lines for a terminal.
+
+    They are the first of those drawn from the text at random, whatever their neighbours are.
+
+    Args:
+        evidence: The measurements.
+
+    Returns:
+        A heading, and two or three lines for each sentence; nothing where there are too few sentences.
+    """
+    sides = [side.nearest for side in (evidence.before, evidence.after)]
+    if not all(len(side) >= LOOKED_AT and side[0] for side in sides):
+        return []
+    drawn = len(evidence.sentences)
+    lines = [f"Five sentences drawn from the text, and the nearest of {drawn - 1} others before and after:"]
+    for place, sentence in enumerate(evidence.sentences[:LOOKED_AT]):
+        before, after = (evidence.sentences[side[place][0][0]] for side in sides)
+        lines.append(f"  {_short(sentence)}")
+        if before == after:
+            lines.append(f"    before and after  {_short(after)}")
+        else:
+            lines += [f"    before  {_short(before)}", f"    after   {_short(after)}"]
+    return lines
+
+
+def _short(sentence: str) -> str:
+    return sentence if len(sentence) <= _LINE else sentence[: _LINE - 1].rstrip() + "…"
 
 
 def geometry(units: NDArray[np.float64]) -> Geometry:

@@ -27,6 +27,7 @@ from selfguide.files import (
     read_json,
     replace_folder,
     restore_folder,
+    system_error,
     write_text,
 )
 from selfguide.locks import beside, held
@@ -150,7 +151,7 @@ def _interruptions_in_words(final: Path, work: Path, resume: bool) -> Iterator[N
         resumable = resume or any(work.rglob(COMPLETE_FILE))
         if is_main_process() and not resumable:
             shutil.rmtree(work, ignore_errors=True)
-        if isinstance(error, OSError | SafetensorError):  # safetensors has its own error for a full disk
+        if isinstance(error, SafetensorError) or system_error(error) is not None:
             raise SelfguideError(_unwritable(work, error, resumable, resuming)) from error
         raise
 
@@ -186,8 +187,7 @@ def stored_config(output: str | Path) -> RunConfig:
     """
     path = partial_folder(output) / RUN_FILE
     if not path.is_file():
-        state = "it is finished" if (Path(output) / RUN_FILE).is_file() else "there is no interrupted run there"
-        raise UsageError(f"Nothing to resume at {output}: {state}. Leave --resume out to start one.")
+        raise UsageError(f"Nothing to resume at {output}: {_state(Path(output))}. Leave --resume out to start one.")
     try:
         config = RunConfig.from_file(path)
     except SelfguideError as error:
@@ -196,6 +196,20 @@ def stored_config(output: str | Path) -> RunConfig:
     if content.get("digest") not in (None, _digest(content)):
         raise SelfguideError(f"{path} has changed since the run was begun; start it over with --overwrite.")
     return config
+
+
+def _state(output: Path) -> str:
+    """Return, in words, why there is nothing to resume."""
+    if partial_folder(output).is_dir():
+        return "the run was stopped before its configuration was written"
+    if not (output / RUN_FILE).is_file():
+        return "there is no interrupted run there"
+    try:
+        finished = str(read_json(output / RUN_FILE).get("finished") or "")
+    except (OSError, ValueError, AttributeError):
+        finished = ""
+    # With the time, a former run's folder is not taken for that of a run which was to replace it.
+    return f"it is finished, since {finished[:16].replace('T', ' ')}" if finished else "it is finished"
 
 
 def _digest(content: dict[str, Any]) -> str:

@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
 
 MODES = ("hybrid", "vector", "text")
-EXACT_NUMBERS = 12_800_000
-"""Rows × dimensions up to which comparing with every row is no slower than the vector index: 50,000 rows of 256."""
-PROBES = 20
+EXACT_NUMBERS = 5_000_000
+"""Rows × dimensions up to which comparing with every row is no slower than the vector index; ``experiments.search sizes``."""
+PROBES = 64
 """Partitions of the vector index that a query looks into, at least."""
 REFINED = 5
 """How many times the wanted number of hits are compared with the query by their true vectors."""

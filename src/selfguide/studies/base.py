@@ -53,6 +53,8 @@ if TYPE_CHECKING:
 
 DEMO = "demo"
 """The name of the package's own sentences, wherever a text is asked for."""
+DEMO_DEV = "demo-dev"
+"""The graded pairs that choose checkpoints on these sentences, and on these alone."""
 
 
 @dataclass(frozen=True)
@@ -66,7 +68,7 @@ class Scale:
     tasks: str = "demo"
     pairs: tuple[str, ...] = ()
     """Files of the user's own pairs, scored like tasks."""
-    dev: str | None = "demo-dev"
+    dev: str | None = DEMO_DEV
     seeds: tuple[int, ...] = (1,)
     settings: tuple[str, ...] = ()
     """Training settings and method options in the form of ``selfguide compare --set``; a grid gets those it knows."""

@@ -15,7 +15,7 @@ from selfguide.options import LARGEST_SEED, AtLeast, check
 from selfguide.progress import Reporter
 from selfguide.report.folders import write_report_or_warn
 from selfguide.studies import registry
-from selfguide.studies.base import Setup
+from selfguide.studies.base import DEMO, DEMO_DEV, Setup
 from selfguide.studies.execution import EncoderFacts, StudyRun
 from selfguide.studies.files import StudyResult, results_of, write_study
 from selfguide.studies.texts import TextSampler
@@ -52,7 +52,8 @@ def study(
         limit: Number of sentences to sample from the text.
         tasks: Tasks to score, as for :func:`selfguide.evaluate`.
         pairs: Files of pairs to score on.
-        dev: Graded pairs or a task to choose checkpoints by; ``""``: none.
+        dev: Graded pairs or a task to choose checkpoints by; ``""``: none. By default the demonstration's for its own text, none
+            for yours.
         seeds: How many (1, 2, 3 …), or which.
         data: The data folder; None: SELFGUIDE_DATA.
         settings: ``"temperatures=0.01,0.1"`` for the study's own lists, ``"max_steps=100"`` or
@@ -99,11 +100,17 @@ def study(
             )
         scale = replace(scale, seeds=tuple(wanted))
     scale = scale.with_settings(settings)
+    reporter = Reporter(quiet=quiet)
+    own_text = scale.text != DEMO or scale.values.get("texts") != chosen.small.values.get("texts")
+    if dev is None and own_text and scale.dev == DEMO_DEV:
+        # The demonstration's pairs say nothing about which weights are best for another text.
+        scale = replace(scale, dev=None)
+        reporter.note("Without pairs of your own (--dev), the last weights of each run count, not the best.")
     facts = EncoderFacts.of(encoder, device)
     texts = TextSampler(DatasetLocator(data))
     setup = Setup(scale, full, facts.name, facts.depth, len(texts.sample(scale.text, scale.limit).sentences))
     plan = chosen.plan(setup)
-    how = (data, jobs, again, device, command, Reporter(quiet=quiet))
+    how = (data, jobs, again, device, command, reporter)
     with private_folder("selfguide-study-") as work, ExitStack() as stack:
         folder = Path(output) if output is not None else work / "output"
         run = StudyRun(chosen.title, plan, setup, facts, texts, work, folder, *how)

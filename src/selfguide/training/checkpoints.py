@@ -39,6 +39,11 @@ def completeness_problem(folder: Path) -> str | None:
         return f"{folder / COMPLETE_FILE} cannot be read ({error})"
 
 
+def kept_rates(folder: Path) -> dict[int, float]:
+    """Return the learning rates by step that a complete checkpoint keeps; those of earlier versions keep none."""
+    return {int(step): float(rate) for step, rate in read_json(folder / COMPLETE_FILE).get("rates", [])}
+
+
 def complete_checkpoints(work: Path) -> list[Path]:
     """Return the complete checkpoints in a work folder, the newest first."""
     complete = [folder for folder in work.glob("checkpoint-*") if (folder / COMPLETE_FILE).is_file()]

@@ -13,10 +13,11 @@ trainer:
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -35,7 +36,7 @@ from selfguide.losses.base import HeadedLoss, Preparation, own_parameters
 from selfguide.progress import Reporter
 from selfguide.training.batches import SHUFFLED, ProcessBatches, ScatteredBatches
 from selfguide.training.callbacks import BestWeights, ProgressAndCheckpoints, StopOnSignal, dev_history, loss_history
-from selfguide.training.checkpoints import checkpoint_to_resume, write_complete
+from selfguide.training.checkpoints import checkpoint_to_resume, kept_rates, write_complete
 from selfguide.training.distributed import lost_process_in_words, runs_on_cpu, world_size
 from selfguide.training.lengths import report_truncation, training_length
 from selfguide.training.monitors import CollapseMonitor, FiniteLossMonitor
@@ -166,7 +167,9 @@ def fine_tune(
     checkpoint = checkpoint_to_resume(context.work, reporter) if context.resume else None
     # The start is the first candidate, so that a run with dev pairs never ends below it.
     arguments.eval_on_start = context.dev is not None and checkpoint is None
+    trainer.rates = progress.rates
     if checkpoint is not None:
+        progress.rates.update(kept_rates(checkpoint))
         reporter.note(f"Resuming after step {checkpoint.name.rpartition('-')[2]}.")
     with stop.listening(), progress.bar(), lost_process_in_words():
         trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
@@ -272,6 +275,8 @@ class _Trainer(SentenceTransformerTrainer):
     optimizer: Any
     lr_scheduler: Any
     last_loss: Tensor | None = None
+    rates: Mapping[int, float] = MappingProxyType({})
+    """Learning rates by step, for the run's record; a checkpoint keeps them."""
     make_optimiser: Callable[[nn.Module], Optimiser | None] | None = None
     make_scheduler: Callable[[Optimiser, int], Scheduler | None] | None = None
 
@@ -335,7 +340,7 @@ class _Trainer(SentenceTransformerTrainer):
             if not self.args.should_save:
                 return
             save_file(_loss_weights(self.loss), folder / LOSS_WEIGHTS)
-            write_complete(folder, {"step": self.state.global_step})
+            write_complete(folder, {"step": self.state.global_step, "rates": sorted(self.rates.items())})
         except (OSError, SafetensorError, RuntimeError) as error:
             # torch has an error of its own for a full disk. Half a checkpoint is of no use, and its room may be needed.
             if isinstance(error, RuntimeError) and not _is_about_a_file(error):
@@ -363,7 +368,9 @@ def _loss_weights(loss: nn.Module) -> dict[str, Tensor]:
 
 
 def _is_about_a_file(error: RuntimeError) -> bool:
-    return any(word in str(error) for word in ("PytorchStreamWriter", "inline_container", "open file failed"))
+    return any(
+        word in str(error) for word in ("PytorchStreamWriter", "inline_container", "open file failed", "iostream")
+    )
 
 
 def _arguments(context: FitContext) -> SentenceTransformerTrainingArguments:

@@ -14,7 +14,7 @@ from datasets import Dataset
 
 from selfguide.augment.back_translation import TranslationSource, in_chunks, translator
 from selfguide.errors import SelfguideError
-from selfguide.files import atomic_path
+from selfguide.files import atomic_path, is_sealed, seal
 from selfguide.progress import Reporter, is_main_process
 from selfguide.training.distributed import runs_on_cpu, wait_for_everyone
 from selfguide.training.trainer import FitContext
@@ -35,9 +35,10 @@ def translated_dataset(text: Dataset, source: TranslationSource, context: FitCon
         SelfguideError: Fewer than two sentences have a usable translation.
     """
     arrow, lines = context.work / "translations.arrow", context.work / "translations.jsonl"
-    if is_main_process() and not arrow.is_file():
+    if is_main_process() and not is_sealed(arrow):
         _translate_into(lines, text, source, context)
         _write_pairs(arrow, text, lines, context.reporter)
+        seal(arrow)
     wait_for_everyone(context.settings)
     return Dataset.from_file(str(arrow))
 
