@@ -158,6 +158,13 @@ def test_a_private_folder_does_not_outlive_a_killed_process() -> None:
     assert not mine.exists()
 
 
+def test_a_private_folder_that_python_cannot_remove_is_removed_by_the_shell(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("shutil.rmtree", lambda *args, **kwargs: None)
+    with private_folder("selfguide-test-") as mine:
+        (mine / "text.txt").touch()
+    assert not mine.exists()
+
+
 def test_a_full_disk_is_one_whatever_library_says_so() -> None:
     """tokenizers and safetensors are written in Rust, and raise errors of their own."""
     found = system_error(Exception("No space left on device (os error 28)"))

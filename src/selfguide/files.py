@@ -366,8 +366,9 @@ def private_folder(prefix: str) -> Iterator[Path]:
         finally:
             shutil.rmtree(folder, ignore_errors=True)
             if watcher is not None:
-                watcher.kill()
-                watcher.communicate()
+                if not os.path.lexists(folder):
+                    watcher.kill()
+                watcher.communicate()  # closes the pipe; where the folder could not be removed, the shell tries again
 
 
 def _watcher(folder: str) -> subprocess.Popen[bytes] | None:

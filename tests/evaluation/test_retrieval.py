@@ -233,6 +233,6 @@ def test_the_command_shows_retrieval(
     kept = json.loads((tmp_path / "scores" / "scores.json").read_text())
     assert set(kept[0]["details"]["ndcg_10_by_query"]) == set(QUERIES)
     assert (
-        "were scored before"
+        "1 of 1 task scored before"
         in command("eval", "mini", "--tasks", "retrieval", "--data", tmp_path / "beir", "-o", tmp_path / "scores").err
     )

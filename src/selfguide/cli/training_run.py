@@ -13,7 +13,7 @@ from typer.core import TyperCommand
 
 from selfguide.cli import options as shared
 from selfguide.errors import UsageError
-from selfguide.models.starting_points import RAW
+from selfguide.models.starting_points import RAW, SENTENCE_ENCODER, Kind
 from selfguide.training.settings import BY_TEXT_SIZE, TrainingSettings
 
 if TYPE_CHECKING:
@@ -92,8 +92,8 @@ Limit = Annotated[int | None, _setting("Stop after so many sentences.", _TEXT)]
 class RunCommand(TyperCommand):
     """A command whose help shows the defaults of the method that the command line names."""
 
-    method = ""
-    """The method of a command that has no ``--method``."""
+    starts_from: Kind | None = None
+    """What the command starts from if it has no ``--method``."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Keep the words, for a help that is asked for among them.
@@ -112,9 +112,10 @@ class RunCommand(TyperCommand):
         """Write the help, with the defaults of the method."""
         from selfguide.methods import registry
 
-        name = self.method or _named_method(ctx.meta.get(_WORDS, [])) or registry.default_method(RAW)
+        named = "" if self.starts_from else _named_method(ctx.meta.get(_WORDS, []))
+        name = named or registry.default_method(self.starts_from or RAW)
         defaults = TrainingSettings(**registry.info(name).training)
-        others = "" if self.method else "; `--method NAME --help` shows another's"
+        others = "" if self.starts_from else "; `--method NAME --help` shows another's"
         shared_help = {parameter.name: vars(parameter).copy() for parameter in self.params}
         for parameter in self.params:
             own: Any = parameter
@@ -131,7 +132,7 @@ class RunCommand(TyperCommand):
 class AdaptCommand(RunCommand):
     """``selfguide adapt``."""
 
-    method = "adapt"
+    starts_from = SENTENCE_ENCODER
 
 
 def _named_method(words: Sequence[str]) -> str:
