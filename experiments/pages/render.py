@@ -23,7 +23,9 @@ from experiments.pages.sources import ROOT, Unknown
 UNIT = r"(?:\*\*)?(?: ?[%×])?(?:\*\*)?"
 VALUE = re.compile(rf"(?P<shown>{re.sub(r'P<[a-z]+>', ':', SHOWN.pattern)})(?P<unit>{UNIT})<!--=(?P<expression>.*?)-->")
 CLAIM = re.compile(r"<!--\?(.*?)-->")
-TABLE = re.compile(r"(?P<open><!-- made: (?P<name>[\w-]+) -->\n).*?(?P<close>\n<!-- /made -->)", re.DOTALL)
+TABLE = re.compile(
+    r"(?P<open><!-- made: (?P<name>[\w-]+) -->\n)(?:(?!<!-- /?made\b).)*(?P<close><!-- /made -->)", re.DOTALL
+)
 LOOSE = re.compile(r"<!--=.*?-->|<!-- /?made\b.*?-->")
 
 PAGES = (
@@ -53,7 +55,7 @@ def rendered(text: str) -> str:
         Stale: A claim does not hold.
     """
     text = VALUE.sub(_value, text)
-    text = TABLE.sub(lambda found: f"{found['open']}\n{tables.made(found['name'])}\n{found['close']}", text)
+    text = TABLE.sub(lambda found: f"{found['open']}\n{tables.made(found['name'])}\n\n{found['close']}", text)
     for claim in CLAIM.findall(text):
         if evaluate(claim) is not True:
             raise Stale(f"The page claims {claim.strip()!r}, which does not hold.")

@@ -40,6 +40,37 @@ def plan() -> str:
     return table("machines | encoder | measured sentences a second | hours | cost | TB in fp32", rows)
 
 
+def rates() -> str:
+    """Two shards beside the process pool, Ray beside the plain command, and training with two processes beside one."""
+    pool = lookup("scale-pool:sentences_a_second")
+    peer, ours = pool["SentenceTransformer pool"], pool["selfguide shards"]
+    overhead = lookup("scale-ray:overhead")
+    training = lookup("scale-processes:sentences_a_second")
+    shared = lookup("scale-processes:efficiency")["2"]
+    rows = [
+        [
+            "encoding by two processes, sentences a second",
+            f"{peer:,.0f}, pool",
+            f"{ours:,.0f}, shards",
+            f"{ours / peer:.2f} ×",
+        ],
+        [
+            "encoding by one worker, Ray beside the plain command",
+            "",
+            "",
+            f"{100 * overhead['without start']:+.0f} % time",
+        ],
+        ["the same with loading and starting", "", "", f"{100 * overhead['with start']:+.0f} % time"],
+        [
+            "training, sentences a second",
+            f"{training['1']:.1f}, one",
+            f"{training['2']:.1f}, two",
+            f"efficiency {shared:.2f}",
+        ],
+    ]
+    return table("what | | | result", rows)
+
+
 def bytes_a_row(dimensions: int) -> float:
     """Return the bytes of a row of a part before compression: id, sentence (as in the measured text), embedding."""
     last: dict[str, Any] = lookup("scale-reading:rows")[-1]
@@ -64,4 +95,4 @@ def _rate(file: str, encoder: str, backend: str, units: int) -> float:
     return float(row["sentences"]) / float(row["seconds"][backend]) / units
 
 
-TABLES: dict[str, Callable[[], str]] = {"scale-reading": reading, "scale-plan": plan}
+TABLES: dict[str, Callable[[], str]] = {"scale-reading": reading, "scale-rates": rates, "scale-plan": plan}
