@@ -31,12 +31,16 @@ class PartsActor:
             batch: Their numbers, under ``part``.
 
         Returns:
-            The numbers, and how many rows were encoded now.
+            The numbers, how many rows were encoded now, and what went wrong, in words.
         """
         numbers = [int(number) for number in batch["part"]]
-        made = dict(make_parts(self.job, self.manifest, self.model, numbers))
+        try:
+            made, problem = dict(make_parts(self.job, self.manifest, self.model, numbers)), ""
+        except SelfguideError as error:  # Ray would wrap it in messages of its own
+            made, problem = {}, str(error)
         rows = [self.manifest.slices[number].rows for number in numbers]
-        return {"part": numbers, "rows": rows, "done": [number in made for number in numbers]}
+        done = [number in made for number in numbers]
+        return {"part": numbers, "rows": rows, "done": done, "problem": [problem] * len(numbers)}
 
 
 def make_with_ray(
@@ -89,6 +93,8 @@ def _run(
     busy: list[int] = []
     try:
         for row in done.iter_rows():
+            if row["problem"]:
+                raise SelfguideError(str(row["problem"]))
             if not row["done"]:
                 busy.append(int(row["part"]))
             advance(int(row["rows"]), "")
