@@ -8,8 +8,10 @@ from typing import Annotated
 import typer
 
 from selfguide.cli import options as shared
+from selfguide.cli.text_options import ReadingOptions
 
 
+@shared.spread
 def calibrate(
     folder: Annotated[
         Path, typer.Argument(help="A run folder whose calibration can be fitted again.", show_default=False)
@@ -24,16 +26,9 @@ def calibrate(
     ] = False,
     batch_size: Annotated[int, typer.Option(help="Sentences a forward pass.", min=1)] = 64,
     device: shared.Device = "auto",
-    column: shared.Column = None,
-    field: shared.Field = None,
-    header: shared.Header = "auto",
-    delimiter: shared.Delimiter = None,
-    encoding: shared.Encoding = "utf-8",
-    skip_bad_rows: shared.SkipBadRows = 0,
-    split_sentences: shared.SplitSentences = False,
-    language: shared.Language = "en",
-    replace_bad_utf8: shared.ReplaceBadUtf8 = False,
     quiet: shared.Quiet = False,
+    *,
+    reading: ReadingOptions,
 ) -> None:
     """Fit an encoder's statistics on more text, without training: seconds instead of minutes.
 
@@ -46,24 +41,13 @@ def calibrate(
 
         selfguide calibrate notes-fused tickets.csv --column body --fresh --output tickets-fused
     """
-    from selfguide.data import Sentences, TextOptions
+    from selfguide.data import Sentences
     from selfguide.models.encoders import quiet_libraries
     from selfguide.progress import Reporter
     from selfguide.runs import calibrate as calibration
 
-    cleaning = TextOptions(
-        column=column,
-        field=field,
-        header=header,  # type: ignore[arg-type]
-        delimiter=delimiter,
-        encoding=encoding,
-        skip_bad_rows=skip_bad_rows,
-        split_sentences=split_sentences,
-        language=language,
-        on_bad_utf8="replace" if replace_bad_utf8 else "error",
-    )
     reporter = Reporter(quiet=quiet)
-    sentences = Sentences(text, cleaning)
+    sentences = Sentences(text, reading.text_options())
     with quiet_libraries():
         made = calibration.calibrate(
             folder,

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from selfguide.cli import options as shared
+from selfguide.cli.text_options import ReadingOptions
 from selfguide.errors import UsageError
 from selfguide.methods.registry import FIRST_COMPARISON
 
@@ -23,6 +24,7 @@ def _option(help: str, panel: str, *names: str, **more: Any) -> Any:
     return typer.Option(*names, help=help, rich_help_panel=panel, show_default=bool(more.pop("shown", False)), **more)
 
 
+@shared.spread
 def compare(
     text: Annotated[
         list[str] | None,
@@ -71,21 +73,9 @@ def compare(
     allow_partial: Annotated[bool, _option("Score files with rows missing.", _SCORING, "--allow-partial")] = False,
     offline: Annotated[bool, _option("Do not look for data on the hub.", _SCORING, "--offline")] = False,
     batch_size: Annotated[int, _option("Sentences a forward pass.", _SCORING, min=1, shown=True)] = 64,
-    column: Annotated[str | None, _option("Column of a csv, tsv or parquet file.", _TEXT)] = None,
-    header: Annotated[
-        str, _option("Whether the first row of a csv or tsv file is a header: auto, yes, no.", _TEXT)
-    ] = "auto",
-    delimiter: Annotated[
-        str | None, _option("What separates cells: a character, or comma, semicolon, tab, pipe, none.", _TEXT)
-    ] = None,
-    encoding: Annotated[str, _option("Encoding of the text, such as latin1, cp1252 or utf-16.", _TEXT)] = "utf-8",
-    skip_bad_rows: Annotated[int, _option("Leave out up to so many rows that cannot be used.", _TEXT)] = 0,
-    split_sentences: Annotated[
-        bool, _option("Split paragraphs into sentences (extra: selfguide[split]).", _TEXT)
-    ] = False,
-    language: Annotated[str, _option("Language of --split-sentences, such as en, de or zh.", _TEXT)] = "en",
-    field: Annotated[str | None, _option("Field of a jsonl file.", _TEXT)] = None,
     limit: Annotated[int | None, _option("Stop after so many sentences.", _TEXT)] = None,
+    *,
+    reading: ReadingOptions,
 ) -> None:
     """Train and score several methods, each with several seeds, and make the table.
 
@@ -115,25 +105,15 @@ def compare(
     from selfguide.comparison.compare import compare as run
     from selfguide.comparison.specs import parse_specs
     from selfguide.comparison.texts import DatasetLocator, text_of_sources
-    from selfguide.data import TextOptions
     from selfguide.evaluation.protocol import Protocol
 
     protocol = Protocol(similarity, aggregation, text_form, bootstrap)  # type: ignore[arg-type]
     parse_specs(methods, set_ or (), device=device)  # a wrong name is reported before any text is read
-    options = TextOptions(
-        column=column,
-        field=field,
-        header=header,  # type: ignore[arg-type]
-        delimiter=delimiter,
-        encoding=encoding,
-        skip_bad_rows=skip_bad_rows,
-        split_sentences=split_sentences,
-        language=language,
-        limit=limit,
-    )
     found = run(
         encoder,
-        text_of_sources(text, DatasetLocator(data, protocol.text, allow_partial, not offline), options),
+        text_of_sources(
+            text, DatasetLocator(data, protocol.text, allow_partial, not offline), reading.text_options(limit=limit)
+        ),
         methods,
         seeds_named(seeds),
         tasks or ("" if pairs else "demo"),

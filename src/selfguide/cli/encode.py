@@ -10,6 +10,7 @@ import typer
 
 from selfguide.cli import encode_parts as parts
 from selfguide.cli import options as shared
+from selfguide.cli.text_options import RowOptions
 from selfguide.data import Sentences, TextOptions
 from selfguide.errors import UsageError
 from selfguide.progress import Reporter, counted
@@ -18,6 +19,7 @@ _SAMPLED = 1000
 """How many lines are counted in tokens, for the note on truncated ones."""
 
 
+@shared.spread
 def encode(
     text: Annotated[
         list[str] | None,
@@ -34,10 +36,7 @@ def encode(
             show_default=False,
         ),
     ] = None,
-    pooling: Annotated[
-        str | None,
-        typer.Option(help="cls, mean, max, last2 or first-last; default: the encoder's own.", show_default=False),
-    ] = None,
+    pooling: shared.Pooling = None,
     layer: Annotated[
         int | None, typer.Option(help="Pool this layer (0: embedding layer, -1: last).", show_default=False)
     ] = None,
@@ -109,14 +108,10 @@ def encode(
         ),
     ] = None,
     device: shared.Device = "auto",
-    column: shared.Column = None,
-    field: shared.Field = None,
-    header: shared.Header = "auto",
-    delimiter: shared.Delimiter = None,
-    encoding: shared.Encoding = "utf-8",
     limit: Annotated[int | None, typer.Option(help="Encode only so many lines.", min=1, show_default=False)] = None,
-    replace_bad_utf8: shared.ReplaceBadUtf8 = False,
     quiet: shared.Quiet = False,
+    *,
+    rows: RowOptions,
 ) -> None:
     """Encode sentences: one embedding per line of the input, in its order, in constant memory.
 
@@ -151,18 +146,7 @@ def encode(
 
     check_backend(backend)
     form = VectorForm(normalise, dim, precision, None if ranges is None else read_ranges(ranges))
-    options = TextOptions(
-        column=column,
-        field=field,
-        header=header,  # type: ignore[arg-type]
-        delimiter=delimiter,
-        encoding=encoding,
-        limit=limit,
-        keep_duplicates=True,
-        keep_blank=True,
-        long_lines="cut",
-        on_bad_utf8="replace" if replace_bad_utf8 else "error",
-    )
+    options = rows.text_options(limit=limit, keep_duplicates=True, keep_blank=True, long_lines="cut")
     if shard is not None or engine != "plain" or part_rows is not None:
         _encode_parts(
             text,

@@ -37,9 +37,7 @@ def evaluate(
         list[Path] | None,
         typer.Option(help="A file of your own: grade, sentence, sentence. May be given again.", show_default=False),
     ] = None,
-    data: Annotated[
-        Path | None, typer.Option(help="Data folder; empty: what SELFGUIDE_DATA says.", show_default=False)
-    ] = None,
+    data: shared.Data = None,
     pooling: Annotated[
         str, typer.Option(help="cls, mean, max, last2, first-last, or several with commas; empty: the encoder's own.")
     ] = "",

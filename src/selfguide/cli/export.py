@@ -8,8 +8,10 @@ from typing import Annotated
 import typer
 
 from selfguide.cli import options as shared
+from selfguide.cli.text_options import ReadingOptions
 
 
+@shared.spread
 def export(
     encoder: Annotated[
         str, typer.Argument(help="mini (inside the package), a folder, or a hub name.", show_default=False)
@@ -52,10 +54,9 @@ def export(
         int | None, typer.Option(help="Maximum tokens per sentence; longer ones are truncated.", show_default=False)
     ] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an earlier export.")] = False,
-    column: shared.Column = None,
-    field: shared.Field = None,
-    replace_bad_utf8: shared.ReplaceBadUtf8 = False,
     quiet: shared.Quiet = False,
+    *,
+    reading: ReadingOptions,
 ) -> None:
     """Export an encoder as a folder that runs without selfguide and without PyTorch.
 
@@ -70,7 +71,7 @@ def export(
 
         selfguide export notes-encoder --to static --text notes.txt --output notes-static
     """
-    from selfguide.data import Sentences, TextOptions
+    from selfguide.data import Sentences
     from selfguide.engine.vector_form import VectorForm
     from selfguide.exporting.folders import check_output
     from selfguide.exporting.request import Request
@@ -78,10 +79,7 @@ def export(
 
     Request(to, fp16, int8, VectorForm(normalise, dim, precision))
     check_output(output, overwrite)
-    cleaning = TextOptions(
-        column=column, field=field, long_lines="cut", on_bad_utf8="replace" if replace_bad_utf8 else "error"
-    )
-    sentences = Sentences(text, cleaning) if text else None
+    sentences = Sentences(text, reading.text_options(long_lines="cut")) if text else None
 
     # Imported only now, so that help and errors in the text do not wait for torch.
     from selfguide.exporting.export import export as write

@@ -8,11 +8,13 @@ from typing import Annotated
 import typer
 
 from selfguide.cli import options as shared
-from selfguide.data import Sentences, TextOptions
+from selfguide.cli.text_options import ReadingOptions
+from selfguide.data import Sentences
 from selfguide.errors import UsageError
 from selfguide.progress import Reporter
 
 
+@shared.spread
 def index(
     text: Annotated[
         list[str] | None,
@@ -49,16 +51,9 @@ def index(
     ] = "english",
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the index at --output.")] = False,
     device: shared.Device = "auto",
-    column: shared.Column = None,
-    field: shared.Field = None,
-    header: shared.Header = "auto",
-    delimiter: shared.Delimiter = None,
-    encoding: shared.Encoding = "utf-8",
-    skip_bad_rows: shared.SkipBadRows = 0,
-    split_sentences: shared.SplitSentences = False,
-    language: shared.Language = "en",
-    replace_bad_utf8: shared.ReplaceBadUtf8 = False,
     quiet: shared.Quiet = False,
+    *,
+    reading: ReadingOptions,
 ) -> None:
     """Make an index of a text, for `selfguide search` and `selfguide serve --index`.
 
@@ -81,19 +76,6 @@ def index(
         raise UsageError("--add, --remove and --overwrite are three different things: give one of them.")
     if not text and not (remove and where is not None):
         raise UsageError("No text was given: pass a file, a glob, - for standard input, or hf:owner/name.")
-    options = TextOptions(
-        column=column,
-        field=field,
-        header=header,  # type: ignore[arg-type]
-        delimiter=delimiter,
-        encoding=encoding,
-        skip_bad_rows=skip_bad_rows,
-        split_sentences=split_sentences,
-        language=language,
-        keep_duplicates=True,
-        long_lines="cut",
-        on_bad_utf8="replace" if replace_bad_utf8 else "error",
-    )
     from selfguide.search import build
     from selfguide.search.store import check_words, read_record, require_lancedb
 
@@ -104,7 +86,7 @@ def index(
         build.check_new(output, overwrite)
     require_lancedb()
     reporter = Reporter(quiet=quiet)
-    sentences = Sentences(text, options) if text else None
+    sentences = Sentences(text, reading.text_options(keep_duplicates=True, long_lines="cut")) if text else None
     for note in sentences.sources_read() if sentences is not None else []:
         reporter.note(note)
     if remove:

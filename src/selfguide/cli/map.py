@@ -8,11 +8,13 @@ from typing import Annotated
 import typer
 
 from selfguide.cli import options as shared
-from selfguide.data import Sentences, TextOptions
+from selfguide.cli.text_options import ReadingOptions
+from selfguide.data import Sentences
 from selfguide.errors import SelfguideError, UsageError
 from selfguide.progress import Reporter
 
 
+@shared.spread
 def map_command(
     text: Annotated[
         list[str], typer.Argument(help="Files, globs, - for standard input, or hf:owner/name.", show_default=False)
@@ -34,10 +36,9 @@ def map_command(
     seed: Annotated[int, typer.Option(help="Of the sample and the layout.", min=0)] = 1,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace what is at --output.")] = False,
     device: shared.Device = "auto",
-    column: shared.Column = None,
-    field: shared.Field = None,
-    replace_bad_utf8: shared.ReplaceBadUtf8 = False,
     quiet: shared.Quiet = False,
+    *,
+    reading: ReadingOptions,
 ) -> None:
     """Draw a map of a text: every sentence a point, similar ones together, groups with the words that tell them apart.
 
@@ -58,8 +59,7 @@ def map_command(
     for path in (output, table):
         if path.exists() and not overwrite:
             raise UsageError(f"{path} exists already; choose another --output, or say --overwrite to replace it.")
-    options = TextOptions(column=column, field=field, on_bad_utf8="replace" if replace_bad_utf8 else "error")
-    sentences = Sentences(text, options)
+    sentences = Sentences(text, reading.text_options())
 
     # Imported only now, so that help and errors in the text do not wait for torch.
     from selfguide.mapping.text_map import sentence_map

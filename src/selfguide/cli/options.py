@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import difflib
+import functools
+import inspect
 import shlex
 import typing
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import MISSING, fields, is_dataclass
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -17,31 +20,49 @@ from selfguide.options import parse_value
 Encoder = Annotated[
     str, typer.Option("--encoder", "-e", help="mini (inside the package), a folder, or a hub name.", show_default=True)
 ]
-Column = Annotated[str | None, typer.Option(help="Column of a csv, tsv or parquet file: a name or a number from 0.")]
-Field = Annotated[str | None, typer.Option(help="Field of a jsonl file; dots lead into nested objects.")]
-Header = Annotated[str, typer.Option(help="Whether the first row of a csv or tsv file is a header: auto, yes or no.")]
-Delimiter = Annotated[
-    str | None,
-    typer.Option(
-        help="What separates cells: a character, or comma, semicolon, tab, pipe, none. Default: found from the first rows.",
-        show_default=False,
-    ),
-]
-Encoding = Annotated[str, typer.Option(help="Encoding of the text, such as latin1, cp1252 or utf-16.")]
-SkipBadRows = Annotated[
-    int,
-    typer.Option(help="Leave out up to so many rows with too many or too few cells, or that are no valid CSV or JSON."),
-]
-SplitSentences = Annotated[
-    bool,
-    typer.Option("--split-sentences", help="Split paragraphs into sentences (extra: selfguide[split])."),
-]
-Language = Annotated[str, typer.Option(help="Language of --split-sentences, a code such as en, de or zh.")]
-ReplaceBadUtf8 = Annotated[
-    bool, typer.Option("--replace-bad-utf8", help="Put U+FFFD where the text is not UTF-8 instead of stopping.")
-]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No notes and no progress bar; warnings and errors stay.")]
 Device = Annotated[str, typer.Option(help="cpu, cuda, mps, or auto.")]
+
+
+Pooling = Annotated[
+    str | None,
+    typer.Option(help="cls, mean, max, last2 or first-last; default: the encoder's own.", show_default=False),
+]
+Data = Annotated[Path | None, typer.Option(help="Data folder; empty: what SELFGUIDE_DATA says.", show_default=False)]
+
+
+def spread(command: Callable[..., None]) -> Callable[..., None]:
+    """Let a dataclass among a command's parameters stand for its fields: each of them becomes an option.
+
+    Args:
+        command: The command.
+
+    Returns:
+        A function with an option for each field, which makes the dataclasses and calls the command.
+    """
+    hints = typing.get_type_hints(command, include_extras=True)
+    groups: dict[str, tuple[type[Any], list[str]]] = {}
+    parameters: list[inspect.Parameter] = []
+    for parameter in inspect.signature(command).parameters.values():
+        kind = hints[parameter.name]
+        if not is_dataclass(kind):
+            parameters.append(parameter.replace(annotation=kind, kind=parameter.KEYWORD_ONLY))
+            continue
+        of_fields = typing.get_type_hints(kind, include_extras=True)
+        groups[parameter.name] = (typing.cast("type[Any]", kind), [item.name for item in fields(kind)])
+        parameters += [
+            inspect.Parameter(item.name, parameter.KEYWORD_ONLY, default=item.default, annotation=of_fields[item.name])
+            for item in fields(kind)
+        ]
+
+    @functools.wraps(command)
+    def run(**given: Any) -> None:
+        made = {name: kind(**{field: given.pop(field) for field in names}) for name, (kind, names) in groups.items()}
+        command(**given, **made)
+
+    run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    return run
 
 
 def method_options(words: list[str], method: str, other_flags: Sequence[str]) -> tuple[list[str], dict[str, Any]]:
@@ -120,7 +141,6 @@ def documented_options(cls: type[Any], skip: typing.Container[str] = ()) -> list
 def _field_docs(cls: type[Any]) -> dict[str, str]:
     """The string below each field in the source: Python keeps none of them, so they are read from there."""
     import ast
-    import inspect
     import textwrap
 
     body = ast.parse(textwrap.dedent(inspect.getsource(cls))).body[0]

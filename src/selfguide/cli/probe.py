@@ -27,9 +27,7 @@ def probe(
             help="A task of graded pairs; empty: stsb where there is a data folder, else demo.", show_default=False
         ),
     ] = None,
-    data: Annotated[
-        Path | None, typer.Option(help="Data folder; empty: what SELFGUIDE_DATA says.", show_default=False)
-    ] = None,
+    data: shared.Data = None,
     pairs: Annotated[
         Path | None,
         typer.Option(help="Pairs of your own instead of a task: score, sentence, sentence.", show_default=False),

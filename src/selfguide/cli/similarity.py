@@ -26,10 +26,7 @@ def similarity(
         ),
     ] = None,
     encoder: shared.Encoder = "mini",
-    pooling: Annotated[
-        str | None,
-        typer.Option(help="cls, mean, max, last2 or first-last; default: the encoder's own.", show_default=False),
-    ] = None,
+    pooling: shared.Pooling = None,
     device: shared.Device = "auto",
 ) -> None:
     """Print the cosine similarity of two sentences, or of each pair of a file.

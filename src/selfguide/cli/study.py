@@ -50,7 +50,7 @@ def study(
             "--set", help="A list of the study's (temperatures=0.01,0.1) or a setting of methods (max_steps=100)."
         ),
     ] = None,
-    data: Annotated[Path | None, typer.Option(help="Data folder; empty: SELFGUIDE_DATA.", show_default=False)] = None,
+    data: shared.Data = None,
     output: Annotated[
         Path | None,
         typer.Option("--output", "-o", help="Folder of the study; empty: study-NAME.", show_default=False),

@@ -8,8 +8,10 @@ import typer
 
 from selfguide.cli import options as shared
 from selfguide.cli import training_run as options
+from selfguide.cli.text_options import ReadingOptions
 
 
+@shared.spread
 def train(
     context: typer.Context,
     text: options.Text = None,
@@ -23,44 +25,9 @@ def train(
             show_default=False,
         ),
     ] = None,
-    output: options.Output = None,
-    dev: options.Dev = None,
-    config: options.Config = None,
-    resume: options.Resume = False,
-    overwrite: options.Overwrite = False,
-    report: options.Report = True,
-    quiet: shared.Quiet = False,
-    epochs: options.Epochs = None,
-    max_steps: options.MaxSteps = None,
-    batch_size: options.BatchSize = None,
-    gradient_accumulation: options.GradientAccumulation = None,
-    learning_rate: options.LearningRate = None,
-    warmup: options.Warmup = None,
-    schedule: options.Schedule = None,
-    beta2: options.Beta2 = None,
-    weight_decay: options.WeightDecay = None,
-    gradient_clip: options.GradientClip = None,
-    max_length: options.MaxLength = None,
-    seed: options.Seed = None,
-    share_negatives: options.ShareNegatives = None,
-    precision: options.Precision = None,
-    device: options.Device = None,
-    dev_every: options.DevEvery = None,
-    patience: options.Patience = None,
-    checkpoint_minutes: options.CheckpointMinutes = None,
-    track: options.Track = None,
-    column: options.Column = None,
-    field: options.Field = None,
-    header: options.Header = None,
-    delimiter: options.Delimiter = None,
-    encoding: options.Encoding = None,
-    skip_bad_rows: options.SkipBadRows = None,
-    split_sentences: options.SplitSentences = False,
-    language: options.Language = None,
-    keep_duplicates: options.KeepDuplicates = False,
-    replace_bad_utf8: options.ReplaceBadUtf8 = False,
-    max_chars: options.MaxChars = None,
-    limit: options.Limit = None,
+    *,
+    run: options.RunOptions,
+    reading: ReadingOptions,
 ) -> None:
     """Tune an encoder on unlabelled sentences; a plain sentence-transformers folder comes out.
 

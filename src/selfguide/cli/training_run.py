@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Sequence
-from dataclasses import fields, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,6 +12,7 @@ import typer
 from typer.core import TyperCommand
 
 from selfguide.cli import options as shared
+from selfguide.cli.text_options import ReadingOptions
 from selfguide.errors import UsageError
 from selfguide.models.starting_points import RAW, SENTENCE_ENCODER, Kind
 from selfguide.training.settings import BY_TEXT_SIZE, TrainingSettings
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from selfguide.training.configuration import RunConfig, RunRecord
 
 _TEXT, _TRAINING, _RUN = "Text", "Training", "Run"
+_CLEANING = ("keep_duplicates", "max_chars", "limit")
 _WORDS = "selfguide.words"
 
 
@@ -34,59 +36,50 @@ Text = Annotated[
         show_default=False,
     ),
 ]
-Output = Annotated[
-    Path | None,
-    typer.Option(
-        "--output", "-o", help="Folder to make; by default the text's name and the method's.", show_default=False
-    ),
-]
-Dev = Annotated[
-    Path | None, _setting("Graded pairs (score TAB sentence TAB sentence) that choose the best weights.", _RUN)
-]
-Config = Annotated[Path | None, _setting("Repeat the run of this run.json; other options change it.", _RUN)]
-Resume = Annotated[bool, _setting("Go on with an interrupted run at --output.", _RUN)]
-Overwrite = Annotated[bool, _setting("Replace what is at --output.", _RUN)]
-Report = Annotated[bool, _setting("Write report.html, which shows up to 200 of the sentences.", _RUN)]
-Epochs = Annotated[float | None, _setting("Passes over the text.")]
-MaxSteps = Annotated[int | None, _setting("Stop after so many steps.")]
-BatchSize = Annotated[int | None, _setting("Sentences a step; the others are the negatives.")]
-GradientAccumulation = Annotated[int | None, _setting("Batches added up before the weights move.")]
-LearningRate = Annotated[float | None, _setting("Highest learning rate.")]
-Warmup = Annotated[float | None, _setting("Share of the steps over which the rate climbs.")]
-Schedule = Annotated[str | None, _setting("linear (the rate decays) or constant, after the warm-up.")]
-Beta2 = Annotated[float | None, _setting("AdamW's decay rate of the second moment.")]
-WeightDecay = Annotated[float | None, _setting("AdamW's weight decay.")]
-GradientClip = Annotated[float | None, _setting("Largest gradient norm; 0: none.")]
-MaxLength = Annotated[int | None, _setting("Tokens that training sees; 0: enough for 99 % of the text.")]
-Seed = Annotated[int | None, _setting("Everything random comes from it.")]
-ShareNegatives = Annotated[
-    bool | None, _setting("Of a distributed run: take negatives from the batches of all processes.")
-]
-Precision = Annotated[str | None, _setting("auto, fp32, bf16 or fp16.")]
-Device = Annotated[str | None, _setting("auto, cpu, cuda or mps.")]
-DevEvery = Annotated[int | None, _setting("Steps between two dev checks.")]
-Patience = Annotated[int | None, _setting("Dev checks without a new best before stopping; 0: never.")]
-CheckpointMinutes = Annotated[float | None, _setting("Minutes between two checkpoints to resume from.")]
-Track = Annotated[str | None, _setting("tensorboard, wandb or none.")]
-Column = Annotated[str | None, _setting("Column of a csv, tsv or parquet file: a name or a number from 0.", _TEXT)]
-Field = Annotated[str | None, _setting("Field of a jsonl file; dots lead into nested objects.", _TEXT)]
-Header = Annotated[
-    str | None, _setting("Whether the first row of a csv or tsv file is a header: auto, yes or no.", _TEXT)
-]
-Delimiter = Annotated[
-    str | None, _setting("What separates cells: a character, or comma, semicolon, tab, pipe, none.", _TEXT)
-]
-Encoding = Annotated[str | None, _setting("Encoding of the text, such as latin1, cp1252 or utf-16.", _TEXT)]
-SkipBadRows = Annotated[
-    int | None,
-    _setting("Leave out up to so many rows with too many or too few cells, or that are no valid CSV or JSON.", _TEXT),
-]
-SplitSentences = Annotated[bool, _setting("Split paragraphs into sentences (extra: selfguide[split]).", _TEXT)]
-Language = Annotated[str | None, _setting("Language of --split-sentences, such as en, de or zh.", _TEXT)]
-KeepDuplicates = Annotated[bool, _setting("Keep repeated sentences (they become false negatives).", _TEXT)]
-ReplaceBadUtf8 = Annotated[bool, _setting("Put U+FFFD where the text is not UTF-8 instead of stopping.", _TEXT)]
-MaxChars = Annotated[int | None, _setting("Drop lines longer than this.", _TEXT)]
-Limit = Annotated[int | None, _setting("Stop after so many sentences.", _TEXT)]
+
+
+@dataclass(frozen=True)
+class RunOptions:
+    """What a run can be told beside its text, its encoder and its method; ``None``: the default, or what ``--config`` says."""
+
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "--output", "-o", help="Folder to make; by default the text's name and the method's.", show_default=False
+        ),
+    ] = None
+    dev: Annotated[
+        Path | None, _setting("Graded pairs (score TAB sentence TAB sentence) that choose the best weights.", _RUN)
+    ] = None
+    config: Annotated[Path | None, _setting("Repeat the run of this run.json; other options change it.", _RUN)] = None
+    resume: Annotated[bool, _setting("Go on with an interrupted run at --output.", _RUN)] = False
+    overwrite: Annotated[bool, _setting("Replace what is at --output.", _RUN)] = False
+    report: Annotated[bool, _setting("Write report.html, which shows up to 200 of the sentences.", _RUN)] = True
+    quiet: shared.Quiet = False
+    epochs: Annotated[float | None, _setting("Passes over the text.")] = None
+    max_steps: Annotated[int | None, _setting("Stop after so many steps.")] = None
+    batch_size: Annotated[int | None, _setting("Sentences a step; the others are the negatives.")] = None
+    gradient_accumulation: Annotated[int | None, _setting("Batches added up before the weights move.")] = None
+    learning_rate: Annotated[float | None, _setting("Highest learning rate.")] = None
+    warmup: Annotated[float | None, _setting("Share of the steps over which the rate climbs.")] = None
+    schedule: Annotated[str | None, _setting("linear (the rate decays) or constant, after the warm-up.")] = None
+    beta2: Annotated[float | None, _setting("AdamW's decay rate of the second moment.")] = None
+    weight_decay: Annotated[float | None, _setting("AdamW's weight decay.")] = None
+    gradient_clip: Annotated[float | None, _setting("Largest gradient norm; 0: none.")] = None
+    max_length: Annotated[int | None, _setting("Tokens that training sees; 0: enough for 99 % of the text.")] = None
+    seed: Annotated[int | None, _setting("Everything random comes from it.")] = None
+    share_negatives: Annotated[
+        bool | None, _setting("Of a distributed run: take negatives from the batches of all processes.")
+    ] = None
+    precision: Annotated[str | None, _setting("auto, fp32, bf16 or fp16.")] = None
+    device: Annotated[str | None, _setting("auto, cpu, cuda or mps.")] = None
+    dev_every: Annotated[int | None, _setting("Steps between two dev checks.")] = None
+    patience: Annotated[int | None, _setting("Dev checks without a new best before stopping; 0: never.")] = None
+    checkpoint_minutes: Annotated[float | None, _setting("Minutes between two checkpoints to resume from.")] = None
+    track: Annotated[str | None, _setting("tensorboard, wandb or none.")] = None
+    keep_duplicates: Annotated[bool, _setting("Keep repeated sentences (they become false negatives).", _TEXT)] = False
+    max_chars: Annotated[int | None, _setting("Drop lines longer than this.", _TEXT)] = None
+    limit: Annotated[int | None, _setting("Stop after so many sentences.", _TEXT)] = None
 
 
 class RunCommand(TyperCommand):
@@ -165,17 +158,6 @@ def run_command(context: typer.Context, fixed_method: str | None = None) -> None
     given = context.params
     method: str | None = given.get("method") or fixed_method
     training = {item.name: given[item.name] for item in fields(TrainingSettings) if given[item.name] is not None}
-    cleaning = {
-        name: value
-        for name, value in {
-            **{name: given[name] for name in ("column", "field", "header", "delimiter", "encoding", "skip_bad_rows")},
-            **{name: given[name] for name in ("language", "max_chars", "limit")},
-            "split_sentences": given["split_sentences"] or None,
-            "keep_duplicates": given["keep_duplicates"] or None,
-            "on_bad_utf8": "replace" if given["replace_bad_utf8"] else None,
-        }.items()
-        if value is not None
-    }
     from selfguide.methods import registry
 
     if method:
@@ -209,7 +191,7 @@ def run_command(context: typer.Context, fixed_method: str | None = None) -> None
         wanted,
         options={**wanted.options, **options},
         training={**wanted.training, **training},
-        text_options={**wanted.text_options, **cleaning},
+        text_options={**wanted.text_options, **_text_options(context)},
     )
     target = output if output is not None else _default_output(wanted)
     reporter = Reporter(quiet=given["quiet"], main_process=is_main_process())
@@ -237,6 +219,15 @@ def _from_command_line(context: typer.Context, base: RunConfig, method: str | No
     if context.params["dev"] is not None:
         changes["dev"] = str(context.params["dev"])
     return replace(base, **changes)
+
+
+def _text_options(context: typer.Context) -> dict[str, Any]:
+    """What the command line says about the text; all else is as in a --config, or the default."""
+    names = [item.name for item in fields(ReadingOptions)]
+    said = {name: context.params[name] for name in (*names, *_CLEANING) if _said(context, name)}
+    if "replace_bad_utf8" in said:
+        said["on_bad_utf8"] = "replace" if said.pop("replace_bad_utf8") else "error"
+    return said
 
 
 def _said(context: typer.Context, name: str) -> bool:
