@@ -11,7 +11,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
@@ -24,6 +24,11 @@ import pytest
 
 from reading import COMPRESS
 from toys import Outcome, save_tokenizer, tiny_config, toy_sentences
+from translations import write_fake_apertium, write_pairs
+
+if TYPE_CHECKING:
+    from selfguide.comparison.cells import CellRecord
+    from selfguide.comparison.worker import CellJob
 
 atexit.register(shutil.rmtree, os.environ["SELFGUIDE_CACHE"], ignore_errors=True)
 
@@ -121,3 +126,32 @@ def put(tmp_path: Path) -> Callable[..., Path]:
         return path
 
     return write
+
+
+@pytest.fixture
+def translated_pairs(tmp_path: Path) -> Path:
+    """Sentences and their back-translations."""
+    return write_pairs(tmp_path / "pairs.tsv")
+
+
+@pytest.fixture
+def fake_apertium(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A command called apertium, first on the path."""
+    folder = write_fake_apertium(tmp_path / "bin")
+    monkeypatch.setenv("PATH", f"{folder}{os.pathsep}{os.environ['PATH']}")
+    return folder
+
+
+@pytest.fixture
+def ran(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The names of the cells that are run in this process."""
+    from selfguide.comparison import runner, worker
+
+    names: list[str] = []
+
+    def counted(job: CellJob) -> CellRecord:
+        names.append(job.cell.name)
+        return worker.run_cell(job)
+
+    monkeypatch.setattr(runner, "run_cell", counted)
+    return names

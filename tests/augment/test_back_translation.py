@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import subprocess
 from pathlib import Path
@@ -14,24 +13,12 @@ from selfguide.augment.back_translation import TranslationSource, back_translate
 from selfguide.errors import SelfguideError, UsageError
 from selfguide.progress import Reporter
 from toys import save_tokenizer, toy_sentences
-from translations import turned, write_fake_apertium, write_pairs
+from translations import turned
 
 
-@pytest.fixture
-def pairs(tmp_path: Path) -> Path:
-    return write_pairs(tmp_path / "pairs.tsv")
-
-
-@pytest.fixture
-def fake_apertium(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    folder = write_fake_apertium(tmp_path / "bin")
-    monkeypatch.setenv("PATH", f"{folder}{os.pathsep}{os.environ['PATH']}")
-    return folder
-
-
-def test_pairs_are_looked_up_by_sentence(pairs: Path) -> None:
+def test_pairs_are_looked_up_by_sentence(translated_pairs: Path) -> None:
     first, second, third = toy_sentences(3)
-    source = TranslationSource(pairs=str(pairs))
+    source = TranslationSource(pairs=str(translated_pairs))
     found = back_translate([third, "  " + second, "unheard of", first], source, Reporter(quiet=True))
     assert found == [[turned(third)], ["my sister", turned(second)], [], [first.upper()]]
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -25,7 +24,6 @@ from selfguide.runs.run import run
 from selfguide.training import translated_text
 from selfguide.training.configuration import RunConfig
 from toys import QUICK, toy_sentences
-from translations import write_fake_apertium, write_pairs
 
 VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
     "nt-xent": ("bt", {"head_size": 16}),
@@ -33,18 +31,6 @@ VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
     "adamw": ("bt-cert", {"objective": "nt-xent", "optimiser": "adamw"}),
     "sg-opt": ("sg-opt+bt", {"head_size": 16}),
 }
-
-
-@pytest.fixture
-def pairs(tmp_path: Path) -> Path:
-    return write_pairs(tmp_path / "pairs.tsv")
-
-
-@pytest.fixture
-def fake_apertium(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    folder = write_fake_apertium(tmp_path / "bin")
-    monkeypatch.setenv("PATH", f"{folder}{os.pathsep}{os.environ['PATH']}")
-    return folder
 
 
 @pytest.mark.parametrize(
@@ -67,13 +53,20 @@ def test_a_run_without_one_whole_source_is_refused(bert: Path, given: dict[str, 
 
 @pytest.mark.parametrize("variant", list(VARIANTS))
 def test_a_run_writes_a_plain_folder_and_follows_its_seed(
-    bert: Path, tmp_path: Path, pairs: Path, variant: str
+    bert: Path, tmp_path: Path, translated_pairs: Path, variant: str
 ) -> None:
     method, options = VARIANTS[variant]
     before = load_file(bert / "model.safetensors")
     for name, seed in (("a", 5), ("b", 6)):
         tuned = selfguide.train(
-            bert, toy_sentences(45), method, output=tmp_path / name, seed=seed, pairs=str(pairs), **options, **QUICK
+            bert,
+            toy_sentences(45),
+            method,
+            output=tmp_path / name,
+            seed=seed,
+            pairs=str(translated_pairs),
+            **options,
+            **QUICK,
         )
     a, b = (load_file(tmp_path / name / "model.safetensors") for name in "ab")
     assert {name: tensor.shape for name, tensor in a.items()} == {name: t.shape for name, t in before.items()}
@@ -81,7 +74,7 @@ def test_a_run_writes_a_plain_folder_and_follows_its_seed(
     assert any(not torch.equal(a[name], b[name]) for name in a)
     stock = SentenceTransformer(str(tmp_path / "b"))
     np.testing.assert_allclose(stock.encode(["my sister"]), tuned.encode(["my sister"]), atol=1e-6)
-    assert json.loads((tmp_path / "a" / "run.json").read_text())["config"]["options"]["pairs"] == str(pairs)
+    assert json.loads((tmp_path / "a" / "run.json").read_text())["config"]["options"]["pairs"] == str(translated_pairs)
 
 
 class _Broken:
@@ -102,7 +95,7 @@ class _Broken:
 
 @pytest.mark.parametrize("variant", ["nt-xent", "moco", "sg-opt"])
 def test_a_resumed_run_ends_where_the_uninterrupted_one_does(
-    bert: Path, tmp_path: Path, pairs: Path, variant: str
+    bert: Path, tmp_path: Path, translated_pairs: Path, variant: str
 ) -> None:
     """Head, queue, moving average and the translations themselves must come back."""
     method, options = VARIANTS[variant]
@@ -110,7 +103,7 @@ def test_a_resumed_run_ends_where_the_uninterrupted_one_does(
     text = tmp_path / "text.txt"
     text.write_text("\n".join(toy_sentences(40)), encoding="utf-8")
     config = RunConfig(
-        (str(text),), str(bert), method=method, options={**options, "pairs": str(pairs)}, training=settings
+        (str(text),), str(bert), method=method, options={**options, "pairs": str(translated_pairs)}, training=settings
     )
     run(config, tmp_path / "whole", Reporter(quiet=True), report=False)
     kind = SelfGuidedTranslationLoss if method == "sg-opt+bt" else BackTranslationLoss
@@ -118,14 +111,18 @@ def test_a_resumed_run_ends_where_the_uninterrupted_one_does(
         patch.setattr(kind, "forward", _Broken(kind, 5)())
         with pytest.raises(InterruptedRun):
             run(config, tmp_path / "broken", Reporter(quiet=True), report=False)
-    pairs.unlink()  # what was translated is kept
+    translated_pairs.unlink()  # what was translated is kept
     run(config, tmp_path / "broken", Reporter(quiet=True), resume=True)
     one, other = (load_file(tmp_path / name / "model.safetensors") for name in ("whole", "broken"))
     assert all(torch.equal(one[name], other[name]) for name in one)
 
 
 def test_sentences_without_other_words_are_left_out_with_a_note(
-    bert: Path, tmp_path: Path, pairs: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+    bert: Path,
+    tmp_path: Path,
+    translated_pairs: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
 ) -> None:
     rows: list[int] = []
     whole = translated_text.translated_dataset
@@ -138,11 +135,13 @@ def test_sentences_without_other_words_are_left_out_with_a_note(
         return made
 
     monkeypatch.setattr("selfguide.methods.bt.translated_dataset", counting)
-    selfguide.train(bert, toy_sentences(45), "bt", pairs=str(pairs), **{**QUICK, "quiet": False})
+    selfguide.train(bert, toy_sentences(45), "bt", pairs=str(translated_pairs), **{**QUICK, "quiet": False})
     assert rows == [40]  # 39 sentences, one of them twice
     assert "Of 45 sentences 5 have no back-translation and 1 come back as they were" in capfd.readouterr().err
     with pytest.raises(SelfguideError, match=r"Of 5 sentences 5 have no back-translation .* as they stand in the text"):
-        selfguide.train(bert, [f"number {name} is unknown" for name in "abcde"], "bt", pairs=str(pairs), **QUICK)
+        selfguide.train(
+            bert, [f"number {name} is unknown" for name in "abcde"], "bt", pairs=str(translated_pairs), **QUICK
+        )
 
 
 def test_translating_goes_on_where_it_stopped(

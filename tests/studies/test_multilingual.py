@@ -13,7 +13,7 @@ from selfguide.errors import UsageError
 from selfguide.report.folders import write_report
 from selfguide.studies.files import StudyResult, write_figures
 from selfguide.studies.multilingual import kind_of
-from toys import Outcome, toy_sentences
+from toys import Outcome, save_tokenizer, tiny_config, toy_sentences
 
 QUICK = ("max_steps=2", "batch_size=4", "methods=sg-opt")
 TASKS = "sts17-en-en,sts17-es-es,sts17-ar-en"
@@ -48,34 +48,13 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def polyglot(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A tiny random BERT whose vocabulary has the words of all three toy languages."""
     import torch
-    from tokenizers import Tokenizer, models, pre_tokenizers, processors
-    from transformers import BertConfig, BertModel, PreTrainedTokenizerFast
+    from transformers import AutoModel
 
     folder = tmp_path_factory.mktemp("encoders") / "polyglot"
     english = toy_sentences(512)
-    said = [*english, *map(_arabic, english), *map(_spanish, english)]
-    words = sorted({word for sentence in said for word in sentence.split()})
-    special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
-    vocabulary = {token: number for number, token in enumerate([*special, *words])}
-    tokenizer = Tokenizer(models.WordPiece(vocabulary, unk_token="[UNK]"))
-    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-    tokenizer.post_processor = processors.TemplateProcessing(
-        single="[CLS] $A [SEP]", special_tokens=[("[CLS]", 2), ("[SEP]", 3)]
-    )
-    names = {"pad_token": "[PAD]", "unk_token": "[UNK]", "cls_token": "[CLS]", "sep_token": "[SEP]"}
-    PreTrainedTokenizerFast(
-        tokenizer_object=tokenizer, mask_token="[MASK]", model_max_length=64, **names
-    ).save_pretrained(folder)
+    vocabulary = save_tokenizer(folder, [*english, *map(_arabic, english), *map(_spanish, english)])
     torch.manual_seed(7)
-    config = BertConfig(
-        vocab_size=len(vocabulary),
-        hidden_size=32,
-        num_hidden_layers=2,
-        num_attention_heads=2,
-        intermediate_size=48,
-        max_position_embeddings=66,
-    )
-    BertModel(config).save_pretrained(folder)
+    AutoModel.from_config(tiny_config("bert", vocabulary)).save_pretrained(folder)
     return folder
 
 

@@ -59,19 +59,6 @@ def studied(bert: Path, text_file: Path, dev_file: Path, tmp_path: Path) -> Stud
     return call
 
 
-@pytest.fixture
-def ran(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The names of the cells that are run in this process."""
-    names: list[str] = []
-
-    def counted(job: worker.CellJob) -> CellRecord:
-        names.append(job.cell.name)
-        return worker.run_cell(job)
-
-    monkeypatch.setattr(runner, "run_cell", counted)
-    return names
-
-
 # -- every study -------------------------------------------------------------------------------------------------------
 
 

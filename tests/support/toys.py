@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -105,11 +106,15 @@ def tiny_config(family: str, vocabulary: int) -> Any:
     raise ValueError(family)
 
 
-def save_tokenizer(folder: Path) -> int:
+def save_tokenizer(folder: Path, text: Sequence[str] = ()) -> int:
+    """Save a tokenizer that knows the words of the text (by default of the toy sentences) and every letter; returns its size."""
     from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
     from transformers import PreTrainedTokenizerFast
 
-    words = sorted({word for text in toy_sentences(512) for word in text.split()} | set("abcdefghijklmnopqrstuvwxyz"))
+    words = sorted(
+        {word for sentence in text or toy_sentences(512) for word in sentence.split()}
+        | set("abcdefghijklmnopqrstuvwxyz")
+    )
     vocabulary = {token: number for number, token in enumerate(["[CLS]", "[PAD]", "[SEP]", "[UNK]", "[MASK]", *words])}
     tokenizer = Tokenizer(models.WordPiece(vocabulary, unk_token="[UNK]"))
     tokenizer.normalizer = normalizers.Lowercase()

@@ -16,6 +16,7 @@ from dataclasses import asdict, dataclass, fields, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from selfguide.errors import UsageError
+from selfguide.models.encoders import with_pooling
 from selfguide.models.starting_points import RAW, SENTENCE_ENCODER, StartingPoint
 from selfguide.options import CheckedOptions
 from selfguide.training.settings import TRAINING_ONLY, TrainingSettings
@@ -185,9 +186,9 @@ class TuningMethod(Method):
             encoder: The encoder to start from.
 
         Returns:
-            The student; by default the encoder as it is.
+            The student; by default the encoder with the pooling that the option ``pooling`` names, if there is such an option.
         """
-        return encoder
+        return _pooled(encoder, self.options, "pooling")
 
     @abstractmethod
     def loss(self, student: SentenceTransformer) -> nn.Module:
@@ -212,8 +213,15 @@ class TuningMethod(Method):
         return text
 
     def deployable(self, student: SentenceTransformer) -> SentenceTransformer:
-        """Return the encoder as it is saved and scored on dev pairs; it may share its weights with the student."""
-        return student
+        """Return the encoder as it is saved and scored on dev pairs; it may share its weights with the student.
+
+        Args:
+            student: What :meth:`student` returned.
+
+        Returns:
+            By default the student, with the pooling that the option ``eval_pooling`` names, if there is such an option.
+        """
+        return _pooled(student, self.options, "eval_pooling")
 
     def optimiser(self, loss: nn.Module) -> Optimiser | None:
         """Make the optimiser; a method without this hook trains with AdamW.
@@ -244,6 +252,8 @@ class TuningMethod(Method):
         context = replace(context, text=self.dataset(context.text))
         few = self.few_steps * self.defaults.batch_size
         own = {hook for hook in ("deployable", "optimiser", "scheduler") if self._overrides(hook)}
+        if hasattr(self.options, "eval_pooling"):
+            own.add("deployable")
         return fine_tune(
             self.student(encoder),
             self.loss,
@@ -256,6 +266,11 @@ class TuningMethod(Method):
 
     def _overrides(self, hook: str) -> bool:
         return getattr(type(self), hook) is not getattr(TuningMethod, hook)
+
+
+def _pooled(encoder: SentenceTransformer, options: Any, option: str) -> SentenceTransformer:
+    pooling = getattr(options, option, None)
+    return encoder if pooling is None else with_pooling(encoder, pooling)
 
 
 class CalibratedMethod(Method):

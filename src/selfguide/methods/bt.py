@@ -29,7 +29,7 @@ from selfguide.losses.back_translation import CITATION, MOMENTUM, OBJECTIVE, QUE
 from selfguide.losses.rules import HEAD_SIZE, TEMPERATURE, WEIGHT
 from selfguide.methods.base import TuningMethod
 from selfguide.methods.search import BATCHES, DROPOUTS, POOLED, RATES, SWITCH
-from selfguide.models.encoders import POOLINGS, with_pooling
+from selfguide.models.encoders import POOLINGS
 from selfguide.options import OneOf
 from selfguide.training.settings import TrainingSettings
 from selfguide.training.trainer import Optimiser, Scheduler
@@ -115,10 +115,6 @@ class BackTranslation(TuningMethod):
         pairs = translated_dataset(text, self.options.source(), self.context)
         self._pairs = len(pairs)
         return pairs
-
-    def student(self, encoder: SentenceTransformer) -> SentenceTransformer:
-        """See :meth:`TuningMethod.student`."""
-        return with_pooling(encoder, self.options.pooling)
 
     def loss(self, student: SentenceTransformer) -> BackTranslationLoss:
         """See :meth:`TuningMethod.loss`."""

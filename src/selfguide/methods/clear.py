@@ -19,7 +19,6 @@ from selfguide.losses.clear import CITATION, NEIGHBOURS, SPANS, ClearLoss, check
 from selfguide.losses.rules import FRACTION, TEMPERATURE, WEIGHT
 from selfguide.methods.base import TuningMethod
 from selfguide.methods.search import BATCHES, DROPOUTS, POOLED, RATES, SWITCH
-from selfguide.models.encoders import with_pooling
 from selfguide.options import CheckedOptions, OneOf
 from selfguide.training.settings import TrainingSettings
 
@@ -90,10 +89,6 @@ class Clear(TuningMethod):
         "dropout": DROPOUTS,
         "pooling": POOLED,
     }
-
-    def student(self, encoder: SentenceTransformer) -> SentenceTransformer:
-        """See :meth:`TuningMethod.student`."""
-        return with_pooling(encoder, self.options.pooling)
 
     def loss(self, student: SentenceTransformer) -> ClearLoss:
         """See :meth:`TuningMethod.loss`."""

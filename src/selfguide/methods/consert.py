@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING
 from selfguide.losses.consert import CITATION, ConSERTLoss, ConSERTOptions
 from selfguide.methods.base import TuningMethod
 from selfguide.methods.search import BATCHES, DROPOUTS, RATES, SWITCH
-from selfguide.models.encoders import with_pooling
 from selfguide.training.settings import TrainingSettings
 
 if TYPE_CHECKING:
@@ -49,14 +48,6 @@ class Consert(TuningMethod):
         "eval_pooling": ("last2", "mean"),
     }
 
-    def student(self, encoder: SentenceTransformer) -> SentenceTransformer:
-        """See :meth:`TuningMethod.student`."""
-        return with_pooling(encoder, self.options.pooling)
-
     def loss(self, student: SentenceTransformer) -> ConSERTLoss:
         """See :meth:`TuningMethod.loss`."""
         return ConSERTLoss(student, **self.options.loss_settings())
-
-    def deployable(self, student: SentenceTransformer) -> SentenceTransformer:
-        """See :meth:`TuningMethod.deployable`."""
-        return with_pooling(student, self.options.eval_pooling)

@@ -143,17 +143,9 @@ class ConsertJoint(TuningMethod):
         """See :meth:`TuningMethod.dataset`."""
         return read_nli(self.options.nli, self.context.reporter)
 
-    def student(self, encoder: SentenceTransformer) -> SentenceTransformer:
-        """See :meth:`TuningMethod.student`."""
-        return with_pooling(encoder, self.options.pooling)
-
     def loss(self, student: SentenceTransformer) -> JointLoss:
         """See :meth:`TuningMethod.loss`."""
         return JointLoss(student, **{name: getattr(self.options, name) for name in JointLoss.config_names})
-
-    def deployable(self, student: SentenceTransformer) -> SentenceTransformer:
-        """See :meth:`TuningMethod.deployable`."""
-        return with_pooling(student, self.options.eval_pooling)
 
 
 class ConsertSupUnsup(TuningMethod):
@@ -217,10 +209,6 @@ class ConsertSupUnsup(TuningMethod):
     def loss(self, student: SentenceTransformer) -> ConSERTLoss:
         """See :meth:`TuningMethod.loss`."""
         return ConSERTLoss(student, **self.options.loss_settings())
-
-    def deployable(self, student: SentenceTransformer) -> SentenceTransformer:
-        """See :meth:`TuningMethod.deployable`."""
-        return with_pooling(student, self.options.eval_pooling)
 
 
 class ConsertJointUnsup(ConsertSupUnsup):

@@ -28,7 +28,7 @@ from selfguide.losses.contrastive_tension import (
 )
 from selfguide.methods.base import TuningMethod
 from selfguide.methods.search import BATCHES, DROPOUTS, POOLED, RATES
-from selfguide.models.encoders import POOLINGS, with_pooling
+from selfguide.models.encoders import POOLINGS
 from selfguide.options import AtLeast, CheckedOptions, OneOf
 from selfguide.training.settings import TrainingSettings
 from selfguide.training.trainer import Optimiser, Scheduler
@@ -92,10 +92,6 @@ class ContrastiveTension(TuningMethod):
         "pooling": POOLED,
     }
 
-    def student(self, encoder: SentenceTransformer) -> SentenceTransformer:
-        """See :meth:`TuningMethod.student`."""
-        return with_pooling(encoder, self.options.pooling)
-
     def loss(self, student: SentenceTransformer) -> ContrastiveTensionLoss:
         """See :meth:`TuningMethod.loss`."""
         return ContrastiveTensionLoss(student, **self.options.without("rate_step", "pooling"))
@@ -132,10 +128,6 @@ class ContrastiveTensionInBatch(TuningMethod):
         "dropout": DROPOUTS,
         "pooling": POOLED,
     }
-
-    def student(self, encoder: SentenceTransformer) -> SentenceTransformer:
-        """See :meth:`TuningMethod.student`."""
-        return with_pooling(encoder, self.options.pooling)
 
     def loss(self, student: SentenceTransformer) -> ContrastiveTensionInBatchLoss:
         """See :meth:`TuningMethod.loss`."""

@@ -22,7 +22,7 @@ from selfguide.data.nli import NO_FILE, check_option, read_nli
 from selfguide.losses.nli import CITATION, NLISoftmaxLoss
 from selfguide.methods.base import TuningMethod
 from selfguide.methods.search import BATCHES, POOLED, RATES
-from selfguide.models.encoders import POOLINGS, with_pooling
+from selfguide.models.encoders import POOLINGS
 from selfguide.options import CheckedOptions, OneOf
 from selfguide.training.settings import TrainingSettings
 
@@ -62,10 +62,6 @@ class SbertNli(TuningMethod):
     def dataset(self, text: Dataset) -> Dataset:
         """See :meth:`TuningMethod.dataset`."""
         return read_nli(self.options.nli, self.context.reporter)
-
-    def student(self, encoder: SentenceTransformer) -> SentenceTransformer:
-        """See :meth:`TuningMethod.student`."""
-        return with_pooling(encoder, self.options.pooling)
 
     def loss(self, student: SentenceTransformer) -> NLISoftmaxLoss:
         """See :meth:`TuningMethod.loss`."""

@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING
 from selfguide.losses.self_guided import CITATION, SelfGuidedLoss, SelfGuidedOptions
 from selfguide.methods.base import TuningMethod
 from selfguide.methods.search import BATCHES, POOLED, RATES, SWITCH
-from selfguide.models.encoders import with_pooling
 from selfguide.training.settings import TrainingSettings
 
 if TYPE_CHECKING:
@@ -46,10 +45,6 @@ class SelfGuided(TuningMethod):
         "pooling": POOLED,
     }
     defaults = TrainingSettings(beta2=0.9, patience=10)
-
-    def student(self, encoder: SentenceTransformer) -> SentenceTransformer:
-        """See :meth:`TuningMethod.student`."""
-        return with_pooling(encoder, self.options.pooling)
 
     def loss(self, student: SentenceTransformer) -> SelfGuidedLoss:
         """See :meth:`TuningMethod.loss`."""

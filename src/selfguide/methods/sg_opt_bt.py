@@ -18,7 +18,6 @@ from selfguide.losses.self_guided import CITATION, SelfGuidedOptions
 from selfguide.losses.self_guided_translation import SelfGuidedTranslationLoss
 from selfguide.methods.base import TuningMethod
 from selfguide.methods.search import BATCHES, POOLED, RATES, SWITCH
-from selfguide.models.encoders import with_pooling
 from selfguide.training.settings import TrainingSettings
 from selfguide.training.translated_text import translated_dataset
 
@@ -73,10 +72,6 @@ class SelfGuidedTranslation(TuningMethod):
     def dataset(self, text: Dataset) -> Dataset:
         """See :meth:`TuningMethod.dataset`."""
         return translated_dataset(text, self.options.source(), self.context)
-
-    def student(self, encoder: SentenceTransformer) -> SentenceTransformer:
-        """See :meth:`TuningMethod.student`."""
-        return with_pooling(encoder, self.options.pooling)
 
     def loss(self, student: SentenceTransformer) -> SelfGuidedTranslationLoss:
         """See :meth:`TuningMethod.loss`."""

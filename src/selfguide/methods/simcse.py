@@ -22,7 +22,7 @@ from selfguide.losses.dropout_contrast import CITATION, DropoutContrastLoss
 from selfguide.losses.rules import GRADIENT_CACHE, TEMPERATURE
 from selfguide.methods.base import TuningMethod
 from selfguide.methods.search import BATCHES, LOW_DROPOUTS, POOLED, RATES, SWITCH
-from selfguide.models.encoders import POOLINGS, with_pooling
+from selfguide.models.encoders import POOLINGS
 from selfguide.options import CheckedOptions, OneOf
 from selfguide.training.settings import TrainingSettings
 
@@ -69,10 +69,6 @@ class SimCSE(TuningMethod):
         "freeze_layer_0": SWITCH,
         "pooling": POOLED,
     }
-
-    def student(self, encoder: SentenceTransformer) -> SentenceTransformer:
-        """See :meth:`TuningMethod.student`."""
-        return with_pooling(encoder, self.options.pooling)
 
     def loss(self, student: SentenceTransformer) -> DropoutContrastLoss:
         """See :meth:`TuningMethod.loss`."""

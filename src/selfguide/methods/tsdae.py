@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated
 from selfguide.losses.denoising import CITATION, DELETE_RATE, DenoisingLoss
 from selfguide.methods.base import TuningMethod
 from selfguide.methods.search import BATCHES, POOLED, RATES
-from selfguide.models.encoders import POOLINGS, with_pooling
+from selfguide.models.encoders import POOLINGS
 from selfguide.options import CheckedOptions, OneOf
 from selfguide.training.settings import TrainingSettings
 
@@ -52,10 +52,6 @@ class Tsdae(TuningMethod):
         "schedule": ("linear", "constant"),
         "pooling": POOLED,
     }
-
-    def student(self, encoder: SentenceTransformer) -> SentenceTransformer:
-        """See :meth:`TuningMethod.student`."""
-        return with_pooling(encoder, self.options.pooling)
 
     def loss(self, student: SentenceTransformer) -> DenoisingLoss:
         """See :meth:`TuningMethod.loss`."""

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import base64
-import hashlib
 import json
 from collections.abc import Mapping
 from functools import lru_cache
-from importlib import resources
 from typing import Any
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
-from markupsafe import Markup
+from jinja2 import Environment
 
 from selfguide.report.figures import svg
+from selfguide.report.inlining import csp_hash, environment, resource
 from selfguide.report.table import settings_table
 
 
@@ -67,30 +64,12 @@ def render_page(template: str, *, style: str = "style.css", script: str = "scrip
 
 @lru_cache(maxsize=1)
 def _environment() -> Environment:
-    environment = Environment(
-        loader=PackageLoader("selfguide.report"),
-        autoescape=True,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-        undefined=StrictUndefined,
-    )
-    environment.filters |= {
+    made = environment("selfguide.report", keep_trailing_newline=True)
+    made.filters |= {
         "csp_hash": csp_hash,
         "pretty_json": lambda value: json.dumps(value, indent=2, ensure_ascii=False),
         "settings_table": settings_table,
         "svg": svg,
     }
-    environment.policies["json.dumps_kwargs"] = {"ensure_ascii": False, "separators": (",", ":")}
-    return environment
-
-
-def resource(name: str) -> Markup:
-    """Return a style or script of this package as it stands in a page."""
-    content = (resources.files("selfguide.report") / name).read_text(encoding="utf-8")
-    return Markup("\n" + content.replace("\r\n", "\n"))
-
-
-def csp_hash(content: str) -> str:
-    """Return the hash by which a page's policy names a style or script."""
-    return "sha256-" + base64.b64encode(hashlib.sha256(content.encode("utf-8")).digest()).decode("ascii")
+    made.policies["json.dumps_kwargs"] = {"ensure_ascii": False, "separators": (",", ":")}
+    return made

@@ -97,7 +97,7 @@ class MapSource:
 @lru_cache(maxsize=1)
 def own_hashes() -> list[str]:
     """Return the hashes of the style and script of the maps that this version writes."""
-    from selfguide.report.page import csp_hash, resource
+    from selfguide.report.inlining import csp_hash, resource
 
     return [csp_hash(resource("map.css")), csp_hash(resource("map.js"))]
 

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import base64
-import hashlib
 import json
 from collections.abc import Sequence
-from functools import lru_cache
-from importlib import resources
 from typing import TYPE_CHECKING, Any
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
-from markupsafe import Markup
 from starlette.responses import HTMLResponse
+
+from selfguide.report.inlining import csp_hash, environment, resource
 
 if TYPE_CHECKING:
     from selfguide.serving.state import State
+
+_PACKAGE = "selfguide.serving"
 
 
 def front_page(state: State) -> HTMLResponse:
@@ -93,35 +91,14 @@ def _kind(schema: dict[str, Any]) -> str:
 
 
 def _page(template: str, script: str | None, framed: Sequence[str] = (), **content: Any) -> HTMLResponse:
-    style = Markup(_resource("selfguide.report", "style.css") + _resource("selfguide.serving", "templates/server.css"))
-    code = Markup(_resource("selfguide.serving", f"templates/{script}")) if script else Markup("")
-    page = _environment().get_template(template).render(style=style, script=code, **content)
+    style = resource("style.css") + resource("templates/server.css", _PACKAGE)
+    code = resource(f"templates/{script}", _PACKAGE) if script else ""
+    page = environment(_PACKAGE).get_template(template).render(style=style, script=code, **content)
     # The map comes as a frame's content and not by an address, since a frame cannot send a key; it is under this policy, too.
     others = "".join(f" '{one}'" for one in framed)
     policy = (
-        f"default-src 'none'; style-src '{_hash(style)}'{others}; img-src data:; base-uri 'none'; form-action 'none'"
+        f"default-src 'none'; style-src '{csp_hash(style)}'{others}; img-src data:; base-uri 'none'; form-action 'none'"
     )
     if script:
-        policy += f"; script-src '{_hash(code)}'{others}; connect-src 'self'"
+        policy += f"; script-src '{csp_hash(code)}'{others}; connect-src 'self'"
     return HTMLResponse(page, headers={"content-security-policy": policy + "; frame-ancestors 'none'"})
-
-
-@lru_cache(maxsize=1)
-def _environment() -> Environment:
-    return Environment(
-        loader=PackageLoader("selfguide.serving"),
-        autoescape=True,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        undefined=StrictUndefined,
-    )
-
-
-@lru_cache
-def _resource(package: str, name: str) -> str:
-    content = resources.files(package).joinpath(*name.split("/")).read_text(encoding="utf-8")
-    return "\n" + content.replace("\r\n", "\n")
-
-
-def _hash(content: str) -> str:
-    return "sha256-" + base64.b64encode(hashlib.sha256(content.encode("utf-8")).digest()).decode("ascii")
