@@ -32,13 +32,13 @@ QUICK: dict[str, Any] = {"quiet": True, "device": "cpu", "batch_size": 4, "repor
 def seen(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """The trainers of the runs in a test."""
     found: list[Any] = []
-    train = training._Trainer.train
+    train = training.CheckpointedTrainer.train
 
     def watched(self: Any, *args: Any, **kwargs: Any) -> Any:
         found.append(self)
         return train(self, *args, **kwargs)
 
-    monkeypatch.setattr(training._Trainer, "train", watched)
+    monkeypatch.setattr(training.CheckpointedTrainer, "train", watched)
     return found
 
 

@@ -26,6 +26,7 @@ from typing import IO, TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
+from selfguide.engine.growing_file import GrowingFile
 from selfguide.errors import InterruptedRun, SelfguideError, UsageError
 from selfguide.files import atomic_path, json_digest, read_json, remove_leftovers, write_text
 from selfguide.locks import beside, held
@@ -157,8 +158,8 @@ class PartialVectors:
         self.state: dict[str, Any] = {}
         self._complete = False
         self._start = len(self._header(0)) if output.suffix == ".npy" else 0
-        self._data = _Growing(self.folder / "data", self._start)
-        self._sentences = _Growing(self.folder / "sentences.jsonl", 0) if output.suffix == ".parquet" else None
+        self._data = GrowingFile(self.folder / "data", self._start)
+        self._sentences = GrowingFile(self.folder / "sentences.jsonl", 0) if output.suffix == ".parquet" else None
         self._text = hashlib.sha256()
 
     def open(self, resume: bool) -> None:
@@ -335,55 +336,6 @@ class PartialVectors:
                 sentences = [json.loads(next(lines)) for _ in range(count)]
                 lists = pa.FixedSizeListArray.from_arrays(pa.array(flat, type=kind), self.width)
                 writer.write_table(pa.table([pa.array(sentences, type=pa.string()), lists], schema=schema))
-
-
-class _Growing:
-    """A file that is only added to, and the digest of what counts of it (without its first ``start`` bytes)."""
-
-    def __init__(self, path: Path, start: int) -> None:
-        self.path, self.start = path, start
-        self._size, self._digest = start, hashlib.sha256()
-        self._file: IO[bytes] | None = None
-
-    def create(self, head: bytes) -> None:
-        self._file = self.path.open("xb")
-        self._file.write(head)
-
-    def append(self, content: bytes) -> None:
-        assert self._file is not None
-        self._file.write(content)
-        self._file.flush()
-        self._digest.update(content)
-        self._size += len(content)
-
-    def mark(self) -> tuple[int, str]:
-        """Return the size and the digest of what counts."""
-        return self._size, self._digest.hexdigest()
-
-    def reopen(self, size: int, digest: str) -> bool:
-        """Open what an interrupted process left, and cut off what does not count; return whether the rest is sound."""
-        with self.path.open("rb") as file:
-            file.seek(self.start)
-            left = size - self.start
-            while left > 0 and (block := file.read(min(left, 1 << 20))):
-                self._digest.update(block)
-                left -= len(block)
-        if left or self._digest.hexdigest() != digest:
-            return False
-        os.truncate(self.path, size)
-        self._size = size
-        self._file = self.path.open("ab")
-        return True
-
-    def overwrite(self, place: int, content: bytes) -> None:
-        """Write over a part that the digest leaves out."""
-        with self.path.open("r+b") as file:
-            file.seek(place)
-            file.write(content)
-
-    def close(self) -> None:
-        if self._file is not None:
-            self._file.close()
 
 
 class _JsonLines:

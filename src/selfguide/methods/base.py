@@ -19,8 +19,9 @@ from selfguide.errors import UsageError
 from selfguide.models.encoders import with_pooling
 from selfguide.models.starting_points import RAW, SENTENCE_ENCODER, StartingPoint
 from selfguide.options import CheckedOptions
+from selfguide.training.checkpointed_trainer import Optimiser, Scheduler
 from selfguide.training.settings import TRAINING_ONLY, TrainingSettings
-from selfguide.training.trainer import FitContext, Optimiser, Scheduler, TrainingOutcome, fine_tune
+from selfguide.training.trainer import FitContext, TrainingOutcome, fine_tune
 
 if TYPE_CHECKING:
     from datasets import Dataset

@@ -31,8 +31,8 @@ from selfguide.methods.base import TuningMethod
 from selfguide.methods.search import BATCHES, DROPOUTS, POOLED, RATES, SWITCH
 from selfguide.models.encoders import POOLINGS
 from selfguide.options import OneOf
+from selfguide.training.checkpointed_trainer import Optimiser, Scheduler
 from selfguide.training.settings import TrainingSettings
-from selfguide.training.trainer import Optimiser, Scheduler
 from selfguide.training.translated_text import translated_dataset
 
 if TYPE_CHECKING:

@@ -30,8 +30,8 @@ from selfguide.methods.base import TuningMethod
 from selfguide.methods.search import BATCHES, DROPOUTS, POOLED, RATES
 from selfguide.models.encoders import POOLINGS
 from selfguide.options import AtLeast, CheckedOptions, OneOf
+from selfguide.training.checkpointed_trainer import Optimiser, Scheduler
 from selfguide.training.settings import TrainingSettings
-from selfguide.training.trainer import Optimiser, Scheduler
 
 if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
