@@ -7,6 +7,8 @@ import os
 import subprocess
 import sys
 import textwrap
+import time
+import venv
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +16,8 @@ from typing import Annotated, Any
 
 import numpy as np
 import pytest
+import torch
+from safetensors.torch import load_file
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.losses import MultipleNegativesRankingLoss
 
@@ -286,6 +290,58 @@ def test_a_plug_in_is_listed_trains_compares_and_resumes(
     # Without the plug-in the folder is still shown, and what cannot be done is said in a sentence.
     assert command("report", tmp_path / "out").code == 0
     assert "There is no method 'outside'" in command("train", text_file, "-m", "outside").err
+
+
+@pytest.mark.slow
+def test_a_package_that_pip_installed_trains_compares_and_resumes(
+    bert: Path, text_file: Path, dev_file: Path, tmp_path: Path
+) -> None:
+    """A distribution built by setuptools in an environment of its own, which sees the libraries of this one."""
+    source, environment = tmp_path / "package", tmp_path / "environment"
+    source.mkdir()
+    (source / "outside_plugin.py").write_text(textwrap.dedent(PLUGIN), encoding="utf-8")
+    (source / "pyproject.toml").write_text(
+        '[build-system]\nrequires = ["setuptools"]\nbuild-backend = "setuptools.build_meta"\n'
+        '[project]\nname = "outside-plugin"\nversion = "1.0"\n'
+        f'[project.entry-points."{registry.GROUP}"]\noutside = "outside_plugin:Outside"\n'
+        '[tool.setuptools]\npy-modules = ["outside_plugin"]\n',
+        encoding="utf-8",
+    )
+    venv.create(environment, with_pip=False)
+    (installed,) = environment.glob("lib/python*/site-packages")
+    libraries = [folder for folder in sys.path if folder.endswith("site-packages")]
+    # As lines of a .pth file the libraries of this environment are seen, editable installations among them.
+    (installed / "libraries.pth").write_text("".join(f"import site; site.addsitedir({f!r})\n" for f in libraries))
+    python = str(environment / "bin" / "python")
+
+    def run(*words: object) -> subprocess.CompletedProcess[str]:
+        done = subprocess.run(
+            [python, "-m", *map(str, words)], cwd=tmp_path, capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, done.stderr
+        return done
+
+    run("pip", "install", "--quiet", "--no-index", "--no-deps", "--no-build-isolation", "--prefix", environment, source)
+    assert (installed / "outside_plugin.py").is_file()
+    assert "A method of another package" in run("selfguide", "methods").stdout
+    common = ["--encoder", bert, "--device", "cpu", "--batch-size", "4", "--max-steps", "60", "--no-report", "--quiet"]
+    train = ["selfguide", "train", text_file, "-m", "outside", "--scale", "30", *common]
+    run(*train, "--output", "whole")
+    out, words = tmp_path / "stopped", [*train, "--checkpoint-minutes", "0", "--output", "stopped"]
+    process = subprocess.Popen([python, "-m", *map(str, words)], cwd=tmp_path, stderr=subprocess.DEVNULL)
+    while not list(out.with_name("stopped.partial").glob("checkpoint-*/complete.json")):
+        assert process.poll() is None
+        time.sleep(0.005)
+    process.kill()
+    process.wait()
+    assert not out.exists()
+    run("selfguide", "train", "--output", "stopped", "--resume", "--quiet")
+    one, other = (load_file(folder / "model.safetensors") for folder in (tmp_path / "whole", out))
+    assert all(torch.equal(one[name], other[name]) for name in one)
+    compare = ["selfguide", "compare", text_file, "--encoder", bert, "--methods", "mean,outside", "--pairs", dev_file]
+    compare += ["--seeds", "1", "--set", "max_steps=1", "--jobs", "2", "--no-report", "--output", "cells"]
+    run(*compare)
+    assert "finished already" in run(*compare).stderr
 
 
 def _trains_and_compares(
