@@ -12,16 +12,23 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, fields
 from typing import TYPE_CHECKING, Annotated, Any
 
+import numpy as np
+
 from experiments.adapt.loss import GuidedContrastLoss
+from experiments.adapt.matching import rarity
 from selfguide.augment.dropout import DROPOUT_RATE, KEEP_DROPOUT
+from selfguide.engine.encode import sentence_vectors
 from selfguide.losses.rules import TEMPERATURE, WEIGHT
 from selfguide.methods import registry
 from selfguide.methods.base import Method, TuningMethod
-from selfguide.options import CheckedOptions
+from selfguide.options import AtLeast, Between, CheckedOptions
 from selfguide.training.settings import TrainingSettings
 
 if TYPE_CHECKING:
+    from datasets import Dataset
     from sentence_transformers import SentenceTransformer
+
+    from selfguide.training.trainer import FitContext, TrainingOutcome
 
 
 @dataclass(frozen=True)
@@ -40,6 +47,14 @@ class ContrastOptions(CheckedOptions):
     """τ_g of the original's in-batch similarities."""
     anchor: Annotated[float, WEIGHT] = 0.0
     """Weight of the contrast with the original's embedding of the same sentence."""
+    thin: Annotated[float, DROPOUT_RATE] = 0.0
+    """Share of the tokens that the second embedding does not see; -1 and 0: none."""
+    match: Annotated[float, WEIGHT] = 0.0
+    """Weight of the original's similarities with token matches as targets."""
+    match_share: Annotated[float, Between(0, 1)] = 0.3
+    """Share of the match in those targets."""
+    neighbours: Annotated[int, AtLeast(0)] = 0
+    """Each sentence of a batch has one of so many nearest neighbours of the original beside it; 0: none."""
 
 
 class Contrast(TuningMethod):
@@ -50,9 +65,33 @@ class Contrast(TuningMethod):
     options: ContrastOptions
     defaults = TrainingSettings(batch_size=64, learning_rate=5e-6)
 
+    def fit(self, encoder: SentenceTransformer, context: FitContext) -> TrainingOutcome:
+        """See :meth:`Method.fit`; the encoder as it is finds the neighbours."""
+        self._original = encoder
+        return super().fit(encoder, context)
+
+    def dataset(self, text: Dataset) -> Dataset:
+        """See :meth:`TuningMethod.dataset`: with one of its nearest neighbours beside each sentence, if asked for."""
+        count = self.options.neighbours
+        if not count:
+            return text
+        rows = text["sentence"][:]
+        vectors = sentence_vectors(self._original, rows, normalise=True)
+        draw = np.random.default_rng(self.context.settings.seed)
+        chosen = []
+        for start in range(0, len(rows), 1000):
+            cosines = vectors[start : start + 1000] @ vectors.T
+            cosines[np.arange(len(cosines)), start + np.arange(len(cosines))] = -1
+            nearest = np.argpartition(-cosines, count, axis=1)[:, :count]
+            chosen += [rows[row[draw.integers(count)]] for row in nearest]
+        return text.add_column("neighbour", chosen)
+
     def loss(self, student: SentenceTransformer) -> GuidedContrastLoss:
         """See :meth:`TuningMethod.loss`."""
-        return GuidedContrastLoss(student, **asdict(self.options))
+        settings = asdict(self.options)
+        del settings["neighbours"]
+        idf = rarity(student, self.context.text["sentence"][:]) if self.options.match else None
+        return GuidedContrastLoss(student, **settings, idf=idf)
 
 
 @dataclass(frozen=True)
