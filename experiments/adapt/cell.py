@@ -13,13 +13,19 @@ import torch
 import selfguide
 from experiments.adapt.judges import Judge
 from experiments.adapt.recipes import recipe
-from experiments.adapt.scores import Probe, Vectors
+from experiments.adapt.scores import NEIGHBOURS, Encode, Vectors
+from experiments.adapt.scores import Probe as FullProbe
 from experiments.adapt.texts import some_sentences
 from experiments.adapt.unhelpful import unhelpful_text
 from experiments.provenance import device_name
+from selfguide.calibration.centring import mean_cosine, one_sidedness
+from selfguide.data.resources import demo_sentences
 from selfguide.engine.encode import sentence_vectors
+from selfguide.methods.adapt import GENERAL, SAMPLE
+from selfguide.training.self_retrieval import Probe
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
     from sentence_transformers import SentenceTransformer
     from torch import Tensor
 
@@ -40,6 +46,7 @@ def one_run(
     precision: str = "fp32",
     also: str = "dev",
     name: str = "",
+    free: bool = True,
 ) -> dict[str, Any]:
     """Train a recipe on a text, and score the weights at every share of the way.
 
@@ -57,6 +64,7 @@ def one_run(
         precision: ``fp32``, or ``bf16`` for training and for scoring, which is faster where the CPU has it.
         also: What is scored elsewhere; see :class:`experiments.adapt.judges.Judge`.
         name: What the encoder is called in the results.
+        free: Compute the label-free scores too.
 
     Returns:
         Scores by share, label-free scores beside them, and what the run was.
@@ -66,13 +74,13 @@ def one_run(
     train_on = some_sentences(judge.sentences, size, seed)
     if instead:
         train_on = unhelpful_text(instead, judge.sentences, folder, seed)
-    probe = Probe.of(train_on, seed=seed)
     original = selfguide.load_encoder(encoder).eval()
     encode = Remembering(original, precision)
-    before = probe.measure(encode)
-    found: dict[str, Any] = {"sentences": len(train_on), "device": device_name(), "shares": {}}
+    label_free = LabelFree(train_on, seed, encode) if free else None
+    moved = Moved(train_on, encode)
+    found: dict[str, Any] = {"sentences": len(train_on), "device": device_name(), **moved.start, "shares": {}}
     if word == AS_IS:
-        found["shares"]["0"] = judge.scores(encode) | {"free": before.against(before)}
+        found["shares"]["0"] = judge.scores(encode) | (label_free.scores(encode) if label_free else {})
         return found
     start = {name: tensor.clone() for name, tensor in original.state_dict().items()}
     chosen = recipe(word)
@@ -91,9 +99,52 @@ def one_run(
         if chosen.method.trains and not own_choice:
             tuned.load_state_dict(averaged(start, end, share))
         encode = Remembering(tuned, precision)
-        free = probe.measure(encode).against(before)
-        found["shares"][f"{share:g}"] = judge.scores(encode) | {"free": free}
+        found["shares"][f"{share:g}"] = (
+            judge.scores(encode) | moved.scores(encode) | (label_free.scores(encode) if label_free else {})
+        )
     return found
+
+
+class Moved:
+    """How one-sided a text is to the original, and how many of its neighbours a candidate keeps."""
+
+    def __init__(self, sentences: Sequence[str], original: Encode) -> None:
+        self.sample = some_sentences(sentences, SAMPLE)
+        text, general = (_unit(original(part)) for part in (self.sample, general_sentences()))
+        self.before = _nearest(text)
+        self.start = {"common": one_sidedness(text, general), "cosines": [mean_cosine(text), mean_cosine(general)]}
+
+    def scores(self, encode: Encode) -> dict[str, float]:
+        """Return the share of each sentence's nearest neighbours that a candidate keeps."""
+        pairs = zip(self.before, _nearest(_unit(encode(self.sample))), strict=True)
+        return {"kept": float(np.mean([len(set(one) & set(two)) / len(one) for one, two in pairs]))}
+
+
+def general_sentences() -> list[str]:
+    """Return the sentences of general English that ``selfguide adapt`` compares a text with."""
+    return Probe.of(demo_sentences(), GENERAL, 0, 1).sentences
+
+
+def _nearest(vectors: Vectors) -> NDArray[np.int64]:
+    cosines = vectors @ vectors.T
+    np.fill_diagonal(cosines, -2)
+    return np.asarray(np.argsort(-cosines, axis=1)[:, : min(NEIGHBOURS, len(vectors) - 1)])
+
+
+def _unit(vectors: Vectors) -> Vectors:
+    return np.asarray(vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12), dtype=np.float32)
+
+
+class LabelFree:
+    """The label-free scores of candidates on a text, against those of the original."""
+
+    def __init__(self, sentences: Sequence[str], seed: int, original: Encode) -> None:
+        self.probe = FullProbe.of(sentences, seed=seed)
+        self.before = self.probe.measure(original)
+
+    def scores(self, encode: Encode) -> dict[str, Any]:
+        """Return the scores of a candidate as a field of its row."""
+        return {"free": self.probe.measure(encode).against(self.before)}
 
 
 def averaged(start: Mapping[str, Tensor], end: Mapping[str, Tensor], share: float) -> dict[str, Tensor]:

@@ -9,7 +9,7 @@ The word is the recipe's name in files and tables, so two cells with the same wo
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
@@ -29,6 +29,10 @@ if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
 
     from selfguide.training.trainer import FitContext, TrainingOutcome
+
+
+FEWEST_STEPS, MOST_STEPS, MOST_EPOCHS = 16, 80, 10.0
+"""A small text is read again until there are so many steps, but not more often than the last; of a large one so much is read."""
 
 
 @dataclass(frozen=True)
@@ -66,9 +70,14 @@ class Contrast(TuningMethod):
     defaults = TrainingSettings(batch_size=64, learning_rate=5e-6)
 
     def fit(self, encoder: SentenceTransformer, context: FitContext) -> TrainingOutcome:
-        """See :meth:`Method.fit`; the encoder as it is finds the neighbours."""
+        """See :meth:`Method.fit`; the encoder as it is finds the neighbours, and a small text is read several times."""
         self._original = encoder
-        return super().fit(encoder, context)
+        settings = context.settings
+        if settings.epochs == 1 and not settings.max_steps:
+            per_epoch = max(1.0, len(context.text) / settings.batch_size)
+            epochs = min(MOST_EPOCHS, max(1.0, FEWEST_STEPS / per_epoch))
+            settings = replace(settings, epochs=epochs, max_steps=MOST_STEPS if per_epoch > MOST_STEPS else 0)
+        return super().fit(encoder, replace(context, settings=settings))
 
     def dataset(self, text: Dataset) -> Dataset:
         """See :meth:`TuningMethod.dataset`: with one of its nearest neighbours beside each sentence, if asked for."""

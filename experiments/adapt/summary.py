@@ -39,7 +39,7 @@ def gains(rows: Iterable[Row]) -> list[dict[str, Any]]:
         kept = {name: row[name] for name in ("encoder", "text", "word", "seed", "size", "instead")}
         for share, scores in row["shares"].items():
             change = {name: scores[name] - start[name] for name in SCORES if name in scores and name in start}
-            found.append({**kept, "share": share, **change, "free": scores["free"]})
+            found.append({**kept, "share": share, **change, **({"free": scores["free"]} if "free" in scores else {})})
     return found
 
 
