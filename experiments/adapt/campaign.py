@@ -100,7 +100,14 @@ _RATES = ("1e-6", "2e-6", "4e-6", "1e-5")
 """Learning rates of the selected recipe for the larger encoder."""
 _SIZES = (50, 200, 1000)
 _UNHELPFUL = ("korean", "template", "shuffled", "turkish")
-_ELSEWHERE = ("twitter-url-test", "scifact", "deft-forum")
+_ELSEWHERE = ("twitter-url-test", "scifact")
+CANDIDATES = (
+    _FAR,
+    f"{_FAR}:thin=0.2",
+    "contrast:learning_rate=1e-5:temperature=0.2",
+    "contrast:learning_rate=2e-5:contrast=0:match=1:match_share=0.6:neighbours=10",
+)
+"""Recipes that gain on different texts, for a choice by dev pairs."""
 _PAIRS = 2000
 """Graded pairs of a development text at most."""
 
@@ -162,14 +169,23 @@ class Campaign:
             theirs = self.selected(self.large, rated)
             print(f"selected for the larger encoder: {theirs}", flush=True)
             yield from self._cells([self.large], report, (theirs,), seeds[:3], pairs=0)
-        best = [self.selected(self.first, words) for name, words in _PEERS.items()]
-        print(f"selected of the peers: {best}", flush=True)
-        yield from self._cells([self.first], report, best, seeds[:3], pairs=0)
+        best = dict.fromkeys(self.selected(self.first, words) for words in _PEERS.values())
+        print(f"selected of the peers: {list(best)}", flush=True)
+        yield from self._cells(
+            [self.first], report, [word for word in best if not word.startswith("tsdae")], seeds[:3], pairs=0
+        )
+        candidates = tuple(dict.fromkeys((ours, *CANDIDATES)))
+        for seed in seeds[:3]:
+            yield from self._cells([self.first], DEVELOPMENT, (AS_IS, *candidates), [seed], cosines=True)
+            yield from self._cells([self.first], REPORT, (AS_IS, *candidates), [seed], pairs=0, cosines=True)
         yield from self._cells(self.others, report, (ours,), seeds[:3], pairs=0)
-        yield from self._cells([self.first], _ELSEWHERE, (AS_IS, ours, *best), seeds[:1], pairs=0, also="all")
+        yield from self._cells([self.first], _ELSEWHERE, (AS_IS, ours), seeds[:1], pairs=0, also="all")
         if self.large:
             yield from self._cells([self.large], _ELSEWHERE, (AS_IS, theirs), seeds[:1], pairs=0, also="all")
+        yield from self._cells([self.first], report, list(best), seeds[:3], pairs=0)
+        if self.large:
             yield from self._cells([self.large], report, (theirs,), seeds[3:], pairs=0)
+        yield from self._cells([self.first], _ELSEWHERE, list(best), seeds[:1], pairs=0, also="all")
 
     def selected(self, encoder: tuple[str, Path], words: Sequence[str]) -> str:
         """Select a recipe by its gains on the development list.
@@ -200,7 +216,7 @@ class Campaign:
         return [
             {**described(job), "also": job.arguments["also"], **read_json(path)}
             for path, job in self.asked.items()
-            if path.is_file()
+            if path.is_file() and not job.arguments["cosines"]
         ]
 
     def collect(self, folder: Path) -> None:
@@ -252,6 +268,7 @@ class Campaign:
         size: int = 0,
         instead: str = "",
         also: str = "",
+        cosines: bool = False,
     ) -> Iterator[FunctionJob]:
         for seed in seeds:
             for name, encoder in encoders:
@@ -261,7 +278,8 @@ class Campaign:
                         if once and seed != self.arguments.seeds[0]:
                             continue
                         scored = also or ("dev" if text in DEVELOPMENT else "none")
-                        parts = (name, text, word, instead, f"n{size}" if size else "", scored, f"seed{seed}")
+                        extra = "cosines" if cosines else ""
+                        parts = (name, text, word, instead, f"n{size}" if size else "", scored, extra, f"seed{seed}")
                         stem = ".".join(part.replace(":", "_") for part in parts if part)
                         job = FunctionJob(
                             self.arguments.work / f"{stem}.json",
@@ -273,13 +291,14 @@ class Campaign:
                                 "word": word,
                                 "seed": seed,
                                 "data": self.arguments.data,
-                                "shares": [1.0],
+                                "shares": [0.5, 1.0] if cosines else [1.0],
                                 "pairs": min(pairs, self.arguments.pairs) if self.arguments.pairs else pairs,
                                 "size": size,
                                 "instead": instead,
                                 "max_steps": self.arguments.max_steps,
                                 "also": scored,
                                 "free": False,
+                                "cosines": cosines,
                             },
                         )
                         self.asked[job.path] = job

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 import selfguide
-from experiments.adapt.judges import Judge
+from experiments.adapt.judges import Judge, pair_cosines
 from experiments.adapt.recipes import recipe
 from experiments.adapt.scores import NEIGHBOURS, Encode, Vectors
 from experiments.adapt.scores import Probe as FullProbe
@@ -47,6 +47,7 @@ def one_run(
     also: str = "dev",
     name: str = "",
     free: bool = True,
+    cosines: bool = False,
 ) -> dict[str, Any]:
     """Train a recipe on a text, and score the weights at every share of the way.
 
@@ -65,6 +66,7 @@ def one_run(
         also: What is scored elsewhere; see :class:`experiments.adapt.judges.Judge`.
         name: What the encoder is called in the results.
         free: Compute the label-free scores too.
+        cosines: Record the cosine of every pair of the text as well, for what is chosen by a part of the pairs later.
 
     Returns:
         Scores by share, label-free scores beside them, and what the run was.
@@ -81,6 +83,8 @@ def one_run(
     found: dict[str, Any] = {"sentences": len(train_on), "device": device_name(), **moved.start, "shares": {}}
     if word == AS_IS:
         found["shares"]["0"] = judge.scores(encode) | (label_free.scores(encode) if label_free else {})
+        if cosines and judge.pairs is not None:
+            found["shares"]["0"]["cosines"] = [round(float(one), 5) for one in pair_cosines(encode, judge.pairs)[0]]
         return found
     start = {name: tensor.clone() for name, tensor in original.state_dict().items()}
     chosen = recipe(word)
@@ -102,6 +106,10 @@ def one_run(
         found["shares"][f"{share:g}"] = (
             judge.scores(encode) | moved.scores(encode) | (label_free.scores(encode) if label_free else {})
         )
+        if cosines and judge.pairs is not None:
+            found["shares"][f"{share:g}"]["cosines"] = [
+                round(float(one), 5) for one in pair_cosines(encode, judge.pairs)[0]
+            ]
     return found
 
 

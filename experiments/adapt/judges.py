@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
 import selfguide
 from experiments.adapt.scores import Vectors
@@ -76,6 +77,11 @@ class Judge:
 
 def correlation(encode: Encode, pairs: Pairs) -> float:
     """Return Spearman × 100 of cosine and grade; pairs with an empty sentence are left out."""
+    return float(100 * spearman(*pair_cosines(encode, pairs)))
+
+
+def pair_cosines(encode: Encode, pairs: Pairs) -> tuple[NDArray[np.float32], list[float]]:
+    """Return the cosine and the grade of every pair; pairs with an empty sentence are left out."""
     sentences = distinct(pairs)
     vectors = encode(sentences)
     vectors = vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
@@ -86,7 +92,7 @@ def correlation(encode: Encode, pairs: Pairs) -> float:
         if first in rows and second in rows
     ]
     one, two = (vectors[[pair[side] for pair in kept]] for side in (0, 1))
-    return float(100 * spearman((one * two).sum(axis=1), [pair[2] for pair in kept]))
+    return (one * two).sum(axis=1), [pair[2] for pair in kept]
 
 
 def _column(path: Path, column: int) -> tuple[str, ...]:

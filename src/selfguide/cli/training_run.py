@@ -193,7 +193,7 @@ def run_command(context: typer.Context, fixed_method: str | None = None) -> None
         training={**wanted.training, **training},
         text_options={**wanted.text_options, **_text_options(context)},
     )
-    target = output if output is not None else _default_output(wanted)
+    target = Path(output) if output is not None else _default_output(wanted)  # a string in newer versions of typer
     reporter = Reporter(quiet=given["quiet"], main_process=is_main_process())
     wish = given["report"] if _said(context, "report") else None  # a resumed run keeps what it was begun with
     _, record = run(wanted, target, reporter, overwrite=given["overwrite"], resume=given["resume"], report=wish)
