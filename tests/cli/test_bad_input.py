@@ -75,7 +75,7 @@ def test_a_folder_is_no_text(refuse: Refuse, tmp_path: Path) -> None:
 
 
 def test_no_text_at_all(refuse: Refuse) -> None:
-    assert in_order(refuse(code=2), "no text", "name a file, a glob, -")
+    assert in_order(refuse(code=2), "no text", "name a file, a folder, a glob, -")
 
 
 def test_a_table_without_the_column(refuse: Refuse, tmp_path: Path) -> None:

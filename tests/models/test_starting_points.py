@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -96,3 +97,12 @@ def test_static_embeddings_have_no_layers(bert: Path, tmp_path: Path) -> None:
 
 def test_a_name_that_no_hub_answers_for_is_left_to_loading() -> None:
     assert starting_point("nobody/has-such-an-encoder").kind == RAW
+    assert starting_point("nobody/has-such-an-encoder").missing
+
+
+def test_a_loaded_encoder_whose_folder_is_gone_is_still_judged(bert: Path, tmp_path: Path) -> None:
+    encoder = load_encoder(shutil.copytree(bert, tmp_path / "here"))
+    shutil.rmtree(tmp_path / "here")
+    found = starting_point(encoder)
+    assert (found.kind, found.missing) == (RAW, False)
+    assert "where its weights come from is not known" in found.reason

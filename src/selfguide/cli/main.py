@@ -118,7 +118,7 @@ def run() -> None:
             sys.stdout.flush()  # here, where a reader that went away can still be met in silence
     except _CommandLineError as error:
         command = error.ctx.command_path if error.ctx is not None else "selfguide"
-        _fail(f"{_one_line(error.format_message())}. `{command} --help` explains the options.", error.exit_code)
+        _fail(f"{_sentence(error.format_message())} `{command} --help` explains the options.", error.exit_code)
     except SelfguideError as error:
         if debug:
             raise
@@ -175,6 +175,12 @@ def _fail_unforeseen(error: BaseException | None) -> NoReturn:
 def _one_line(message: object) -> str:
     """Other people's messages, which may have several lines, as the beginning of a sentence of ours."""
     return " ".join(str(message).split()).rstrip(".")
+
+
+def _sentence(message: object) -> str:
+    """Other people's messages as a sentence of ours."""
+    text = _one_line(message)
+    return text if text.endswith(("?", "!")) else f"{text}."
 
 
 def _fail(message: str, code: int) -> NoReturn:

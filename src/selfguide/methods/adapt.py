@@ -148,7 +148,7 @@ class Adapt(TuningMethod):
                 f"{start.describe(name)[:-1]}, so there is nothing that {self.name} could tune. Choose an encoder with a "
                 "Transformer, or fit a map on its embeddings (--method whitening --pooling keep)."
             )
-        if start.kind == RAW and self.options.pooling == OWN:
+        if start.kind == RAW and not start.missing and self.options.pooling == OWN:
             raise UsageError(
                 f"{start.describe(name)[:-1]}, and {self.name} keeps what a sentence encoder knows. Leave the method out to "
                 "train it from the start (selfguide train); if it is a sentence encoder all the same, name its pooling "

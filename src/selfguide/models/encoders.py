@@ -23,6 +23,7 @@ from selfguide.data.resources import MINI, mini_folder
 from selfguide.errors import SelfguideError, UsageError
 from selfguide.models.families import family_of
 from selfguide.models.folders import is_own_folder, read_folder
+from selfguide.models.hub import why_missing
 from selfguide.models.integrity import bring_back, check_folder
 from selfguide.models.layers import hidden_states, model_inputs, parse_layers
 from selfguide.options import OneOf, check
@@ -241,6 +242,8 @@ def _load(name: str, device: str | None) -> SentenceTransformer:
         raise SelfguideError(f"The folder {name} holds no encoder: there is no config.json or modules.json in it.")
     if path.is_dir():
         check_folder(path)
+    elif missing := why_missing(name):
+        raise SelfguideError(missing)
     target = str(path) if path.is_dir() else name
     with quiet_libraries(), _fixed_initialisation():
         try:
@@ -276,10 +279,7 @@ def _load_failure(name: str, local: bool, error: Exception) -> str:
         )
     if local:
         return f"The encoder in {name} could not be loaded: {reason}"
-    return (
-        f"There is no encoder called {name!r}: it is not 'mini', not a folder here, and the model hub did not give it "
-        f"(offline, or no such model). Download it elsewhere and pass its folder. The hub client's error: {reason}"
-    )
+    return f"The encoder {name} could not be loaded from the model hub: {reason}"
 
 
 def allowed_length(encoder: SentenceTransformer, wanted: int) -> int:

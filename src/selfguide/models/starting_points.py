@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from selfguide.data.resources import MINI, mini_folder
 from selfguide.models.folders import MODULES_FILE
+from selfguide.models.hub import repository, why_missing
 
 if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
@@ -38,6 +39,8 @@ class StartingPoint:
     """A clause that completes "… is a sentence encoder: "."""
     own: Mapping[str, Any] = field(default_factory=dict)
     """What the encoder brings along (:func:`own_settings`), where it has been loaded."""
+    missing: bool = False
+    """Whether there is no such encoder, as far as can be told; loading it will say so."""
 
     def describe(self, name: str) -> str:
         """Return a sentence that says what the encoder is, and why."""
@@ -107,12 +110,14 @@ def _of_name(name: str) -> StartingPoint:
         return _of_folder(path)
     if name.startswith("("):  # the placeholder of an encoder that was given in Python
         return StartingPoint(RAW, "it was given in Python, and is not here")
+    if why_missing(name) is not None:
+        return StartingPoint(RAW, "there is no such encoder", missing=True)
     from sentence_transformers.util import is_sentence_transformer_model
 
     try:
-        found = is_sentence_transformer_model(name)
+        found = is_sentence_transformer_model(repository(name))
     except Exception:  # the hub cannot be reached: loading the encoder will say so
-        found = False
+        return StartingPoint(RAW, "its repository cannot be read", missing=True)
     if found:
         return StartingPoint(
             SENTENCE_ENCODER, f"its repository has a {MODULES_FILE}, so a sentence embedding was trained"
@@ -154,11 +159,13 @@ def _of_object(encoder: SentenceTransformer) -> StartingPoint:
         )
     if any(encoder.prompts.values()):
         return StartingPoint(SENTENCE_ENCODER, "it has prompts")
+    unknown = StartingPoint(RAW, "it is a Transformer and a pooling, and where its weights come from is not known")
     if not source:
-        return StartingPoint(RAW, "it is a Transformer and a pooling, and where its weights come from is not known")
+        return unknown
     if Path(source) == Path(mini_folder()):
         return _of_name(MINI)
-    return _of_name(source)
+    found = _of_name(source)
+    return unknown if found.missing else found
 
 
 def _is_run(run: Any) -> bool:
