@@ -105,7 +105,9 @@ class _Timed(Reporter):
         self.seconds: dict[str, float] = {}
 
     @contextmanager
-    def bar(self, description: str, total: int | None, unit: str) -> Iterator[Callable[[int, str], None]]:
+    def bar(
+        self, description: str, total: int | None, unit: str, share: Callable[[], float | None] | None = None
+    ) -> Iterator[Callable[[int, str], None]]:
         """See :meth:`Reporter.bar`."""
         started = time.perf_counter()
         yield _ignore

@@ -56,3 +56,29 @@ def test_one_of_something_is_singular() -> None:
         "2 cells",
         "1,200 cells",
     ]
+
+
+def test_the_share_of_a_stream_tells_the_time_left(clock: list[float], capsys: pytest.CaptureFixture[str]) -> None:
+    """Where the total is not known, and where a stream that is gone on with is not at its beginning."""
+    shares = iter([0.2, 0.4, 0.6, None, 1.0])
+    with Reporter().bar("encoding", None, "sentences", lambda: next(shares)) as advance:
+        for _ in range(4):
+            clock[0] += 30
+            advance(60, "")
+    assert capsys.readouterr().err.splitlines() == [
+        "encoding: 60 sentences, 2 sentences/s, about 1 min 30 s left",  # 20 % in 30 s, and 60 % to go
+        "encoding: 120 sentences, 2 sentences/s, about 1 min 0 s left",
+        "encoding: 180 sentences, 2 sentences/s",
+        "encoding: 240 sentences, 2 sentences/s",
+    ]
+
+
+def test_streams_that_can_tell_are_known() -> None:
+    class Stream:
+        def share_read(self) -> float | None:
+            return 0.5
+
+    share = progress.share_of(Stream())
+    assert share is not None
+    assert share() == 0.5
+    assert progress.share_of(["a list"]) is None

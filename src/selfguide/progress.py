@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cached_property
+from typing import Protocol, runtime_checkable
 
 from rich.console import Console
 from rich.markup import escape
@@ -21,6 +22,19 @@ from rich.text import Text
 def counted(count: int, name: str) -> str:
     """Return a number with the name of what is counted: "1 cell", "1,200 sentences"."""
     return f"{count:,} {name}" if count == 1 else f"{count:,} {name}s"
+
+
+@runtime_checkable
+class Measured(Protocol):
+    """A stream that can tell how much of it has been read."""
+
+    def share_read(self) -> float | None:
+        """Return the share, from 0 to 1; ``None`` where it is not known."""
+
+
+def share_of(stream: object) -> Callable[[], float | None] | None:
+    """Return the function that tells how much of a stream has been read; ``None`` where it cannot tell."""
+    return stream.share_read if isinstance(stream, Measured) else None
 
 
 class Reporter:
@@ -58,26 +72,31 @@ class Reporter:
             self.console.print(f"[yellow]warning:[/yellow] {escape(text)}")
 
     @contextmanager
-    def bar(self, description: str, total: int | None, unit: str) -> Iterator[Callable[[int, str], None]]:
+    def bar(
+        self, description: str, total: int | None, unit: str, share: Callable[[], float | None] | None = None
+    ) -> Iterator[Callable[[int, str], None]]:
         """Show a progress bar while the block runs; not on a terminal, a line every half minute.
 
         Args:
             description: What is in progress.
             total: Number of units, if known; then the bar shows the time left.
             unit: What is counted, in the plural.
+            share: Tells how much is done, from 0 to 1, where the total is not known.
 
         Yields:
             A function ``advance(count, extra_text)``.
         """
         if not self.live:
             silent = self.quiet or not self.main_process
-            yield _ignore if silent else _ProgressLines(self, description, total, unit).advance
+            yield _ignore if silent else _ProgressLines(self, description, total, unit, share).advance
             return
+        rest = _Rest(total, share)
         with _progress(self.console, total is not None) as progress:
             task = progress.add_task(description, total=total, unit=unit, extra="")
 
             def advance(count: int, extra: str = "") -> None:
-                progress.update(task, advance=count, extra=extra)
+                left = rest.after(count) if total is None else None
+                progress.update(task, advance=count, extra=extra if left is None else f"about {left} left {extra}")
 
             yield advance
 
@@ -90,29 +109,58 @@ LINE_SECONDS = 30.0
 """Seconds between two lines of progress where there is no terminal."""
 
 
+class _Rest:
+    """How long the rest will take, by what has been done since the beginning."""
+
+    def __init__(self, total: int | None, share: Callable[[], float | None] | None) -> None:
+        self.began = time.monotonic()
+        self.done = 0
+        self._total, self._share = total, share
+        self._first = (
+            share() if share is not None else None
+        ) or 0.0  # a text that is gone on with is not at its beginning
+
+    def after(self, count: int) -> str | None:
+        """Count, and return the time that is left; ``None`` where it is not known, or nothing is left."""
+        self.done += count
+        passed = time.monotonic() - self.began
+        if self._total is not None:
+            share: float | None = self.done / self._total if self._total else None
+        else:
+            share = self._share() if self._share is not None else None
+        if share is None or not self._first < share < 1 or not passed > 0:
+            return None
+        return _duration(passed * (1 - share) / (share - self._first))
+
+
 class _ProgressLines:
     """Progress for a log: how much is done, how fast, and how long the rest will take."""
 
-    def __init__(self, reporter: Reporter, description: str, total: int | None, unit: str) -> None:
+    def __init__(
+        self,
+        reporter: Reporter,
+        description: str,
+        total: int | None,
+        unit: str,
+        share: Callable[[], float | None] | None,
+    ) -> None:
         self._reporter, self._description, self._total, self._unit = reporter, description, total, unit
-        self._began = self._told = time.monotonic()
-        self._done = 0
+        self._rest = _Rest(total, share)
+        self._told = self._rest.began
 
     def advance(self, count: int, extra: str = "") -> None:
         """Count, and write a line if the last one is long ago."""
-        self._done += count
+        rest = self._rest.after(count)
         now = time.monotonic()
         if now - self._told < LINE_SECONDS:
             return
         self._told = now
-        rate = self._done / (now - self._began)
+        rate = self._rest.done / (now - self._rest.began)
         of = f" of {self._total:,}" if self._total is not None else ""
-        left = ""
-        if self._total is not None and rate > 0 and self._done < self._total:
-            left = f", about {_duration((self._total - self._done) / rate)} left"
+        left = f", about {rest} left" if rest is not None else ""
         speed = f"{rate:,.0f} {self._unit}/s" if rate >= 1 else f"{60 * rate:,.1f} {self._unit}/min"
-        rest = f" ({extra})" if extra else ""
-        self._reporter.note(f"{self._description}: {self._done:,}{of} {self._unit}, {speed}{left}{rest}")
+        more = f" ({extra})" if extra else ""
+        self._reporter.note(f"{self._description}: {self._rest.done:,}{of} {self._unit}, {speed}{left}{more}")
 
 
 def _duration(seconds: float) -> str:

@@ -13,6 +13,8 @@ from numpy.typing import NDArray
 from sentence_transformers import SentenceTransformer
 
 import selfguide
+from selfguide.engine.vector_form import read_ranges, write_ranges
+from selfguide.errors import SelfguideError
 from toys import Outcome, toy_sentences
 
 Command = Callable[..., Outcome]
@@ -153,3 +155,19 @@ def test_unusable_options(
 def test_one_sentence_gives_no_ranges(stock: SentenceTransformer) -> None:
     with pytest.raises(selfguide.SelfguideError, match="one sentence"):
         selfguide.encode(stock, "the old man", precision="int8")
+
+
+@pytest.mark.parametrize("place", [0.1, 0.5, 0.7])
+def test_ranges_with_a_flipped_bit_are_not_used(tmp_path: Path, place: float) -> None:
+    ranges = np.array([[-1.0] * 32, [1.0] * 32], dtype=np.float32)
+    path = tmp_path / "v.ranges.npy"
+    write_ranges(path, ranges)
+    np.testing.assert_array_equal(np.load(path), ranges)  # an array like any other
+    np.testing.assert_array_equal(read_ranges(path), ranges)
+    content = bytearray(path.read_bytes())
+    content[int(place * len(content))] ^= 1
+    path.write_bytes(content)
+    with pytest.raises(SelfguideError, match=r"v\.ranges\.npy have changed since they were written"):
+        read_ranges(path)
+    np.save(path, ranges)  # of one's own making
+    np.testing.assert_array_equal(read_ranges(path), ranges)

@@ -91,6 +91,49 @@ def test_faulty_files(put: Callable[..., Path], data: str | bytes, expected: str
     assert expected in refusal(put(data))
 
 
+@pytest.mark.parametrize(
+    "data",
+    [
+        '0.5,"a man, old",a woman\n4,one,"two ""b"""\n',
+        'score;sentence1;sentence2\r\n0.5;a man, old;a woman\r\n4;one;"two ""b"""\r\n',
+        'sep=,\nid,Sentence_1,Sentence 2,split,Gold Score\n7,"a man, old",a woman,dev,0.5\n8,one,"two ""b""",dev,4\n',
+    ],
+)
+def test_pairs_of_a_spreadsheet(put: Callable[..., Path], data: str) -> None:
+    path = put(data, "dev.csv")
+    assert read_pairs(path) == Pairs([0.5, 4.0], ["a man, old", "one"], ["a woman", 'two "b"'], path)
+    assert read_sentence_pairs(path).scores == [0.5, 4.0]
+    assert read_pairs(put(gzip.compress(data.encode()), "dev.csv.gz")).scores == [0.5, 4.0]
+
+
+def test_a_spreadsheet_without_scores_and_one_with_tabs(put: Callable[..., Path]) -> None:
+    path = put('sentence1,sentence2\n"a man, old",a woman\n', "pairs.csv")
+    assert read_sentence_pairs(path) == SentencePairs(None, ["a man, old"], ["a woman"], path)
+    assert "line 1 has 2 columns: every line must be score, sentence, sentence" in refusal(path)
+    tabs = put('0.5\t"He said\ta, b\n4\tone\ttwo\n', "tabs.csv")
+    assert read_pairs(tabs).first == ['"He said', "one"]
+
+
+@pytest.mark.parametrize(
+    ("data", "expected"),
+    [
+        (
+            "a,b,c\n1,d,e\n",
+            "line 1 has 'a' as its score, where a finite number is wanted (a header has to be taken out)",
+        ),
+        ("1,a,b\n2,c,d\n3,e\n", "line 3 has 2 columns where the first line has 3"),
+        ("1,a,b\n2,c,\n", "line 2 has an empty second sentence"),
+        ("score,sentence1,sentence2\nx,a,b\n", "line 2 has 'x' as its score"),
+        ("score,sentence1,sentence2\n", "holds no pairs"),
+        ('1,a,b\n2,"c,d\n', "is not valid CSV"),
+        ("one sentence\nanother\n", "line 1 has 1 column: every line must be score, sentence, sentence, or a first"),
+        ("", "is empty"),
+    ],
+)
+def test_faulty_spreadsheets(put: Callable[..., Path], data: str, expected: str) -> None:
+    assert expected in refusal(put(data, "dev.csv"))
+
+
 def test_paths_that_are_no_files(tmp_path: Path) -> None:
     assert "does not exist" in refusal(tmp_path / "nothing.tsv")
     assert "is a folder" in refusal(tmp_path)

@@ -201,7 +201,7 @@ def test_null_and_absent_fields_are_missing(put: Callable[..., Path]) -> None:
 
 def test_a_field_that_is_missing(put: Callable[..., Path]) -> None:
     path = put("a.jsonl", '{"id": 1, "body": "one"}\n')
-    assert "fields id, body: say which one holds the sentences with field" in early_refusal(path)
+    assert "fields id, body: say which one holds the sentences with --field" in early_refusal(path)
     message = early_refusal(path, field="txet")
     assert "no field 'txet' in its first 1 records: set field to one of id, body" in message
     many = put("b.jsonl", '{"id": 1, "body": "one"}\n' * 5000)

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import io
 import os
+import random
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any
@@ -216,3 +218,24 @@ def test_importing_the_package_imports_nothing_heavy() -> None:
         env=os.environ | {"PYTHONPATH": str(source)},
     )
     assert done.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize("ending", [".txt", ".txt.gz", ".txt.xz", ".txt.bz2", ".txt.zst"])
+def test_how_much_has_been_read(put: Callable[..., Path], ending: str) -> None:
+    generator = random.Random(1)
+    lines = [f"{generator.random()} {generator.random()}" for _ in range(30_000)]
+    sources = [put(f"a{ending}", "\n".join(lines[:15_000])), put("b.txt", "\n".join(lines[15_000:]))]
+    sentences = Sentences(sources)
+    shares = [sentences.share_read() for _ in sentences]
+    assert shares == sorted(shares, key=lambda share: share or 0.0)
+    assert sentences.share_read() == 1.0
+    assert shares[0] is not None
+    assert shares[0] < 0.6
+    assert shares[-1] == 1.0
+    limited = Sentences(sources, TextOptions(limit=100))
+    assert [limited.share_read() for _ in limited][-1] == 1.0
+
+
+def test_how_much_is_not_known_of_a_pipe_and_of_a_list() -> None:
+    for sentences in (Sentences(["-"], stdin=io.BytesIO(b"one\ntwo\n")), Sentences.from_strings(["one", "two"])):
+        assert [sentences.share_read() for _ in sentences] == [None, None]

@@ -40,6 +40,32 @@ def test_single_quotation_marks(put: Callable[..., Path]) -> None:
     assert read(put("b.csv", "id,text\n1,'one' she said\n")) == ["'one' she said"]
 
 
+@pytest.mark.parametrize("mark", [";", ",", "\t"])
+def test_the_first_line_that_excel_writes_names_the_separator(put: Callable[..., Path], mark: str) -> None:
+    rows = f"id{mark}text\r\n1{mark}the first of them\r\n2{mark}and the second one\r\n"
+    for start in (f"sep={mark}\r\n", f"\ufeffSEP={mark}\r\n", f'"sep={mark}"\r\n'):
+        path = put("a.csv", start + rows)
+        assert read(path) == ["the first of them", "and the second one"]
+        assert "line 5 has" in refusal(put("b.csv", start + rows + "alone\r\n"))
+        assert counts(path) == {"read": 2, "kept": 2}
+    assert read(put("c.csv", "sep=ours\nwords of text\n")) == ["sep=ours", "words of text"]
+
+
+def test_quotation_marks_of_tab_separated_files(put: Callable[..., Path]) -> None:
+    """As pandas and spreadsheets write them; a file in which one of them means something else is read as it is."""
+    buffer = io.StringIO()
+    cells = ['He said "no" to me', "a tab\tin it", "plain words here", '"whole"', "two\nlines of it"]
+    csv.writer(buffer, delimiter="\t").writerows([("id", "text"), *enumerate(cells)])
+    assert read(put("a.tsv", buffer.getvalue())) == [" ".join(cell.split()) for cell in cells]
+    for rows in (
+        '1\t"quoted words" here\n2\tsome ""more"" of them\n',
+        '1\t"every cell is"\n2\t"between quotes"\n',
+        '1\t"He said ""no"" to me"\n2\tit is 5" wide\n',
+        '1\t"an unclosed one\n2\tanother line here\n',
+    ):
+        assert read(put("b.tsv", "id\ttext\n" + rows)) == [line.split("\t")[1] for line in rows.splitlines()]
+
+
 def test_the_separator_can_be_named(put: Callable[..., Path]) -> None:
     path = put("a.csv", "text~other\none, two~x\nthree~y\n")
     assert read(path, delimiter="~") == ["one, two", "three"]
@@ -155,6 +181,29 @@ def test_fields_are_found_over_the_first_records(put: Callable[..., Path]) -> No
     sentences = Sentences([titled])
     assert list(sentences) == ["the first of them", "and the second one"]
     assert sentences.sources_read() == [f"{titled}: field 'body' of 3, the only one with sentences."]
+
+
+def test_fields_inside_of_objects_are_found(put: Callable[..., Path]) -> None:
+    rows = (
+        '{"id": 1, "message": {"lang": "en", "body": "the first of them"}}\n{"message": {"body": "and the second"}}\n'
+    )
+    sentences = Sentences([put("a.jsonl", rows)])
+    assert list(sentences) == ["the first of them", "and the second"]
+    assert sentences.sources_read()[0].endswith("field 'message.body' of 3, the only one with sentences.")
+    several = put("b.jsonl", '{"a": {"b": "the first of them", "c": "and the second one"}}\n')
+    assert (
+        "has the fields a.b, a.c: say which one holds the sentences with --field (in Python field=)"
+        in early_refusal(several)
+    )
+
+
+def test_a_json_document_is_no_text(put: Callable[..., Path]) -> None:
+    assert read(put("a.json", '{"text": "one of them"}\n{"text": "another one"}\n')) == ["one of them", "another one"]
+    for content in ('[{"text": "one"}]', '{\n "rows": [\n  "one"\n ]\n}', '["one",\n "two"]', "[\n"):
+        message = early_refusal(put("b.json", content))
+        assert "is one JSON document, and not a record a line" in message
+        assert "jq -c '.[]'" in message
+    assert read(put("c.json", "plain words\nand more\n")) == ["plain words", "and more"]
 
 
 @pytest.mark.parametrize("encoding", ["latin1", "cp1252", "utf-16", "utf-16-le", "utf-32", "shift_jis", "utf-8-sig"])

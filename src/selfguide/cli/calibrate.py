@@ -17,7 +17,8 @@ def calibrate(
         Path, typer.Argument(help="A run folder whose calibration can be fitted again.", show_default=False)
     ],
     text: Annotated[
-        list[str], typer.Argument(help="Files, globs, - for standard input, or hf:owner/name.", show_default=False)
+        list[str],
+        typer.Argument(help="Files, folders, globs, - for standard input, or hf:owner/name.", show_default=False),
     ],
     output: Annotated[Path | None, typer.Option("--output", "-o", help="Folder to make.", show_default=False)] = None,
     fresh: Annotated[bool, typer.Option("--fresh", help="Use the new text alone, not the old as well.")] = False,

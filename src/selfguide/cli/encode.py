@@ -23,7 +23,7 @@ _SAMPLED = 1000
 def encode(
     text: Annotated[
         list[str] | None,
-        typer.Argument(help="Files, globs, - for standard input, or hf:owner/name.", show_default=False),
+        typer.Argument(help="Files, folders, globs, - for standard input, or hf:owner/name.", show_default=False),
     ] = None,
     encoder: shared.Encoder = "mini",
     output: Annotated[
@@ -138,7 +138,8 @@ def encode(
         return
     if not text:
         raise UsageError(
-            "No text was given: pass a file, a glob, - for standard input, or hf:owner/name; see `selfguide encode --help`."
+            "No text was given: pass a file, a folder, a glob, - for standard input, or hf:owner/name; see "
+            "`selfguide encode --help`."
         )
     from selfguide.engine.backends import check_backend
     from selfguide.engine.vector_files import check_output

@@ -18,7 +18,7 @@ from selfguide.progress import Reporter
 def index(
     text: Annotated[
         list[str] | None,
-        typer.Argument(help="Files, globs, - for standard input, or hf:owner/name.", show_default=False),
+        typer.Argument(help="Files, folders, globs, - for standard input, or hf:owner/name.", show_default=False),
     ] = None,
     encoder: Annotated[
         str | None,
@@ -75,7 +75,7 @@ def index(
     if add + remove + overwrite > 1:
         raise UsageError("--add, --remove and --overwrite are three different things: give one of them.")
     if not text and not (remove and where is not None):
-        raise UsageError("No text was given: pass a file, a glob, - for standard input, or hf:owner/name.")
+        raise UsageError("No text was given: pass a file, a folder, a glob, - for standard input, or hf:owner/name.")
     from selfguide.search import build
     from selfguide.search.store import check_words, read_record, require_lancedb
 

@@ -17,7 +17,8 @@ from selfguide.progress import Reporter
 @shared.spread
 def map_command(
     text: Annotated[
-        list[str], typer.Argument(help="Files, globs, - for standard input, or hf:owner/name.", show_default=False)
+        list[str],
+        typer.Argument(help="Files, folders, globs, - for standard input, or hf:owner/name.", show_default=False),
     ],
     encoder: shared.Encoder = "mini",
     before: Annotated[

@@ -185,7 +185,7 @@ def run_command(context: typer.Context, fixed_method: str | None = None) -> None
         raise UsageError(
             "--resume needs --output, the folder the interrupted run was to make."
             if given["resume"]
-            else "There is no text to train on: name a file, a glob, - for standard input, or hf:owner/name."
+            else "There is no text to train on: name a file, a folder, a glob, - for standard input, or hf:owner/name."
         )
     wanted = replace(
         wanted,

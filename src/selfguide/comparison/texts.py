@@ -148,7 +148,7 @@ def write_sentences(text: NamedText, path: Path, reporter: Reporter) -> None:
     """
     with (
         path.open("w", encoding="utf-8", newline="\n") as target,
-        reporter.bar("reading", None, "sentences") as advance,
+        reporter.bar("reading", None, "sentences", text.sentences.share_read) as advance,
     ):
         for number, sentence in enumerate(text.sentences, 1):
             target.write(sentence + "\n")

@@ -28,6 +28,15 @@ class ParquetReader(Reader):
         self.path = path
         self._options = options
         self._start, self._stop = rows
+        self._read = 0.0
+
+    def progress(self) -> tuple[int, int] | None:
+        """See :meth:`Reader.progress`."""
+        try:
+            size = self.path.stat().st_size
+        except OSError:
+            return None
+        return int(self._read * size), size
 
     def batches(self) -> Batches:
         """See :meth:`Reader.batches`."""
@@ -65,6 +74,7 @@ class ParquetReader(Reader):
                 last = batch.num_rows if self._stop is None else min(batch.num_rows, self._stop - place)
                 first = min(max(0, self._start - place), last)
                 place += batch.num_rows
+                self._read = place / max(1, file.metadata.num_rows)
                 if first < last or not batch.num_rows:
                     yield batch.slice(first, last - first), column
 

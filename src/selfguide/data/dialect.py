@@ -12,6 +12,9 @@ from selfguide.data.lines import LONGEST_LINE
 from selfguide.data.options import SEPARATOR_NAMES
 
 _CANDIDATES = (",", ";", "\t", "|")
+_NAMED = re.compile(r'"?sep=([^\w\s"]|\t)"?', re.IGNORECASE)
+_QUOTED_CELL = re.compile(r'(?:^|\t)"((?:[^"\t\n]|"")*)"(?=\t|$)', re.MULTILINE)
+_QUOTED_TABS = re.compile(r'(?:(?:"(?:[^"]|"")*"|[^"\t\n]*)(?:[\t\n]|$))*(?:"(?:[^"]|"")*)?')
 _CONSISTENT = 0.9
 """The share of rows that must have as many columns as the first row."""
 
@@ -74,6 +77,26 @@ def detect_dialect(lines: Sequence[str]) -> Dialect:
         if share >= _CONSISTENT and (share, widths[0]) > best:
             best, dialect = (share, widths[0]), candidate
     return dialect
+
+
+def named_separator(lines: Sequence[str]) -> str | None:
+    """Return the separator that the first line names, as spreadsheets write it (``sep=;``); ``None`` where it names none."""
+    found = _NAMED.fullmatch(lines[0].rstrip("\r")) if lines else None
+    return found[1] if found else None
+
+
+def tabs_are_quoted(lines: Sequence[str]) -> bool:
+    """Return whether a tab-separated file has quotation marks around cells, as spreadsheets and pandas write them.
+
+    Often nothing is quoted in such files, and sentences begin with quotation marks of their own. So one cell at least has to hold
+    doubled ones between two others, and none may hold any outside of such a pair.
+
+    Args:
+        lines: The first lines of the file, without their line ends.
+    """
+    text = "\n".join(line.rstrip("\r") for line in lines)
+    doubled = any('""' in cell[1] for cell in _QUOTED_CELL.finditer(text))
+    return doubled and _QUOTED_TABS.fullmatch(text) is not None
 
 
 def sample_rows(dialect: Dialect, lines: Sequence[str]) -> list[list[str]]:

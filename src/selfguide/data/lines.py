@@ -13,8 +13,8 @@ import sys
 import zlib
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
+from contextlib import AbstractContextManager, contextmanager, suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
@@ -25,6 +25,11 @@ from selfguide.errors import SelfguideError
 BLOCK = 1 << 18
 LONGEST_LINE = 1 << 24  # in structured formats, where a line must be complete to be parsed
 
+_UNPACKED: dict[str, Callable[[BinaryIO], AbstractContextManager[Any]]] = {
+    "gzip": lambda raw: gzip.GzipFile(fileobj=raw),
+    "xz": lzma.LZMAFile,
+    "bzip2": bz2.BZ2File,
+}  # zstd: see _open_zstd
 COMPRESSIONS = {".gz": "gzip", ".xz": "xz", ".bz2": "bzip2", ".zst": "zstd"}
 
 _UTF8_BOM = b"\xef\xbb\xbf"
@@ -50,6 +55,33 @@ _MAGICS: dict[bytes | tuple[bytes, ...], tuple[str, str]] = {
 }
 
 
+class Meter:
+    """How far a file has been read."""
+
+    def __init__(self) -> None:
+        self._file: Any = None
+        self._last = 0
+
+    @contextmanager
+    def watching(self, file: Any) -> Iterator[Any]:
+        """Watch a file while it is open, and close it."""
+        with file:
+            self._file = file
+            try:
+                yield file
+            finally:
+                self._file = None
+                with suppress(
+                    OSError, ValueError
+                ):  # a pipe has no places; the garbage collector may have closed a file
+                    self._last = file.tell()
+
+    @property
+    def place(self) -> int:
+        """How many bytes have been read, or had been when the file was closed."""
+        return self._last if self._file is None else int(self._file.tell())
+
+
 @dataclass(frozen=True)
 class ByteSource:
     """A file, or standard input."""
@@ -64,6 +96,7 @@ class ByteSource:
     encoding: str = "utf-8"
     on_bad_bytes: str = "error"
     """In another encoding than UTF-8: ``error``, or ``replace`` by U+FFFD."""
+    meter: Meter = field(default_factory=Meter, compare=False, repr=False)
 
     @property
     def one_shot(self) -> bool:
@@ -114,17 +147,23 @@ class ByteSource:
         return text
 
     def _open(self) -> AbstractContextManager[Any]:
+        return self._unpacked()
+
+    @contextmanager
+    def _unpacked(self) -> Iterator[Any]:
         if self.path is None:
-            return _standard_input(self.stdin)
-        if self.compression == "gzip":
-            return gzip.open(self.path)
-        if self.compression == "xz":
-            return lzma.open(self.path)
-        if self.compression == "bzip2":
-            return bz2.open(self.path)
-        if self.compression == "zstd":
-            return _open_zstd(self.path)
-        return self.path.open("rb")
+            with _standard_input(self.stdin) as stream:
+                yield stream
+        elif self.compression == "zstd":
+            with _open_zstd(self.path, self.meter) as stream:
+                yield stream
+        else:
+            with self.meter.watching(self.path.open("rb")) as raw:
+                if self.compression is None:
+                    yield raw
+                else:
+                    with _UNPACKED[self.compression](raw) as stream:
+                        yield stream
 
 
 class _Recoded:
@@ -168,15 +207,18 @@ def _standard_input(stdin: BinaryIO | None) -> Iterator[BinaryIO]:
     yield stream
 
 
-def _open_zstd(path: Path) -> AbstractContextManager[Any]:
+@contextmanager
+def _open_zstd(path: Path, meter: Meter) -> Iterator[Any]:
     import pyarrow as pa
 
     if not pa.Codec.is_available("zstd"):
         raise SelfguideError(
             f"{path} is zstd-compressed, and this pyarrow was built without zstd: unpack it first with: zstd -d {path}"
         )
-    stream: AbstractContextManager[Any] = pa.CompressedInputStream(pa.OSFile(str(path)), "zstd")
-    return stream
+    with meter.watching(pa.OSFile(str(path))) as raw:
+        yield pa.CompressedInputStream(
+            raw, "zstd"
+        )  # not closed by itself: it would close the file, whose place is wanted
 
 
 @contextmanager

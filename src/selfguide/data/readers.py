@@ -49,6 +49,10 @@ class Reader:
             with closing(self.batches()) as batches:
                 next(batches, None)
 
+    def progress(self) -> tuple[int, int] | None:
+        """Return how much of the source has been read and how much there is, in bytes; ``None`` where that is not known."""
+        return None
+
     def batches(self) -> Batches:
         """Yield lists of rows, bounded in number and characters; on an error, those before it come first."""
         batch: list[Row] = []
@@ -79,6 +83,16 @@ class FileReader(Reader):
         super().__init__(source.name, one_shot=source.one_shot)
         self.source = source
         self._options = options
+
+    def progress(self) -> tuple[int, int] | None:
+        """See :meth:`Reader.progress`."""
+        path = self.source.path
+        if path is None or self.one_shot:
+            return None
+        try:
+            return self.source.meter.place, path.stat().st_size
+        except OSError:
+            return None
 
 
 class LinesReader(FileReader):
@@ -147,7 +161,7 @@ class JsonReader(FileReader):
         """Return the field of the sentences by the first records, which need not all have the same fields."""
         values: dict[str, list[object]] = {}
         for record in _records(sample):
-            for name, value in record.items():
+            for name, value in flat(record):
                 values.setdefault(name, []).append(value)
         names = list(values)
         found = usual_name(names) or (names[0] if len(names) == 1 else None)
@@ -157,9 +171,9 @@ class JsonReader(FileReader):
             found, why = (texts[0] if len(texts) == 1 else None), "the only one with sentences"
         if names and found is None:
             raise SelfguideError(
-                f"{self.name} has the fields {listed(names)}: say which one holds the sentences with field."
+                f"{self.name} has the fields {listed(names)}: say which one holds the sentences with --field (in Python field=)."
             )
-        if len(names) > 1:
+        if len(names) > 1 or (found and "." in found):
             self.took = f"{self.name}: field {shortened(found)} of {len(names)}, {why}."
         return found or USUAL_NAMES[0]
 

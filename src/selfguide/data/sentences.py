@@ -30,7 +30,7 @@ class Sentences:
     Sources are checked at once, so that a wrong one is reported before anything costly starts.
 
     Args:
-        sources: Files, globs, ``-`` for standard input, or ``hf:owner/name``.
+        sources: Files, folders, globs, ``-`` for standard input, or ``hf:owner/name``.
         options: How to read and clean.
         stdin: Stands in for the process's standard input.
 
@@ -97,6 +97,10 @@ class Sentences:
         """The counts of the latest pass, exact up to the last sentence yielded."""
         return self._pass.summary()
 
+    def share_read(self) -> float | None:
+        """Return how much of the text the latest pass has read, from 0 to 1; ``None`` where that is not known."""
+        return self._pass.share()
+
     def sources_read(self) -> list[str]:
         """Return which column or field is read of which source and why, a line each; a few of many."""
         notes = [reader.took for reader in self._readers if reader.took is not None]
@@ -156,6 +160,7 @@ class _Pass:
         self._flags = bytearray()  # of the rows of this batch
         self._done = 0  # how many of those rows have been counted
         self._paragraphs = 0
+        self._reading = 0  # the reader that is being read
         self.first: list[str] = []
 
     def run(self) -> Iterator[str]:
@@ -184,6 +189,17 @@ class _Pass:
                 self._flags, self._done = bytearray(), 0
         self._complete = True
 
+    def share(self) -> float | None:
+        """Return how much has been read, by bytes, or by the limit where that is reached earlier."""
+        known = [reader.progress() for reader in self._readers]
+        sizes = [one[1] for one in known if one is not None]
+        if len(sizes) < len(known) or not sum(sizes):
+            return None
+        current = known[self._reading] if self._reading < len(known) else None
+        share = (sum(sizes[: self._reading]) + (current[0] if current else 0)) / sum(sizes)
+        limit = self._options.limit
+        return min(1.0, max(share, self.summary().kept / limit if limit else 0.0))
+
     def summary(self) -> TextSummary:
         counts = self._counts + Counter(self._flags[: self._done])
         return TextSummary(
@@ -195,7 +211,8 @@ class _Pass:
         )
 
     def _batches(self) -> Batches:
-        for reader in self._readers:
+        for place, reader in enumerate(self._readers):
+            self._reading = place
             with closing(reader.batches()) as batches:
                 if not self._options.split_sentences:
                     yield from batches
@@ -203,6 +220,7 @@ class _Pass:
                 for batch in batches:
                     self._paragraphs += len(batch)
                     yield split_rows(batch, self._options.language)
+        self._reading = len(self._readers)
 
 
 def open_text(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import glob
+import json
 import os
 import re
 from collections.abc import Iterator, Sequence
@@ -11,7 +12,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from selfguide.data.dataset_readers import HubReader, ParquetReader
-from selfguide.data.lines import COMPRESSIONS, ByteSource
+from selfguide.data.lines import COMPRESSIONS, ByteSource, TextLines
 from selfguide.data.options import TextOptions
 from selfguide.data.readers import FileReader, JsonReader, LinesReader, Reader
 from selfguide.data.tables import TableReader
@@ -25,7 +26,7 @@ def open_sources(sources: Sequence[str | Path], options: TextOptions, stdin: Bin
     """Return a checked reader for each file, dataset or standard input; see :class:`~selfguide.data.Sentences`."""
     names = [os.fspath(source) for source in sources]
     if not names:
-        raise UsageError("No text was given: pass a file, a glob, - for standard input, or hf:owner/name.")
+        raise UsageError("No text was given: pass a file, a folder, a glob, - for standard input, or hf:owner/name.")
     if names.count("-") > 1:
         raise UsageError("Standard input (-) was given twice, and can be read only once.")
     readers = [reader for name in names for reader in _readers(name, options, stdin)]
@@ -71,7 +72,7 @@ def _text_files(folder: Path) -> list[Path]:
     if not found:
         raise SelfguideError(
             f"{folder} is a folder without a file of text ({', '.join(_FORMATS)}, also compressed): name others with a glob, "
-            f"such as {folder / '*.log'}"
+            f"such as {folder / '*.log'}."
         )
     return found
 
@@ -103,7 +104,7 @@ def require_file(path: Path) -> Path:
         SelfguideError: It does not exist, or is a folder.
     """
     if path.is_dir():
-        raise SelfguideError(f"{path} is a folder: pass its files with a glob such as {path / '*.txt'}")
+        raise SelfguideError(f"{path} is a folder: pass its files with a glob such as {path / '*.txt'}.")
     if not path.exists():
         raise SelfguideError(f"{path} does not exist: {_way_out_of_missing(path)}")
     return path
@@ -135,11 +136,33 @@ def _file_reader(path: Path, options: TextOptions) -> Reader:
         return ParquetReader(path, source.name, options)
     if kind in (".csv", ".tsv"):
         return TableReader(source, options, tabs=kind == ".tsv")
-    if kind in (".jsonl", ".ndjson"):
+    if kind in (".jsonl", ".ndjson") or (kind == ".json" and _holds_records(source)):
         return JsonReader(source, options)
     if options.delimiter is not None:
         return TableReader(source, options, tabs=False)
     return LinesReader(source, options)
+
+
+def _holds_records(source: ByteSource) -> bool:
+    """Return whether a file that is called JSON holds JSON lines; otherwise it is a text like any other.
+
+    Raises:
+        SelfguideError: It is one document.
+    """
+    if source.one_shot:
+        return False
+    first = next((line.strip() for line in TextLines(source, "replace").peek(1) if line.strip()), "")
+    if first[:1] not in ("{", "["):
+        return False
+    try:
+        if isinstance(json.loads(first), dict):
+            return True
+    except (ValueError, RecursionError):
+        pass
+    raise SelfguideError(
+        f"{source.name} is one JSON document, and not a record a line: write JSON lines (jq -c '.[]' {source.name} > lines.jsonl "
+        "does so for a list), or one sentence a line."
+    )
 
 
 def _require_use(option: str, value: str | None, users: str, readers: Sequence[Reader]) -> None:

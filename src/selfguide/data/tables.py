@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from selfguide.data.bad_rows import BadRows
 from selfguide.data.cleaning import Cell, Record, Row
 from selfguide.data.columns import FoundColumn, find_table_column
-from selfguide.data.dialect import Dialect, detect_dialect, sample_rows
+from selfguide.data.dialect import Dialect, detect_dialect, named_separator, sample_rows, tabs_are_quoted
 from selfguide.data.lines import ByteSource, TextLines
 from selfguide.data.messages import shortened
 from selfguide.data.options import NO_SEPARATOR, SEPARATOR_NAMES, TextOptions
@@ -19,7 +19,7 @@ _SAMPLED_LINES = 200
 
 
 class TableReader(FileReader):
-    """Reads a column of comma-separated rows (quoted as in spreadsheets) or tab-separated ones (nothing is quoted)."""
+    """Reads a column of comma-separated rows (quoted as in spreadsheets) or tab-separated ones (seldom quoted)."""
 
     takes = "column"
 
@@ -31,7 +31,11 @@ class TableReader(FileReader):
         """See :meth:`Reader.rows`."""
         lines = TextLines(self.source, self._options.on_bad_utf8)
         sample = lines.peek(_SAMPLED_LINES)
-        dialect = self._dialect(sample)
+        named = named_separator(sample) if self._options.delimiter is None else None
+        if named is not None:
+            next(iter(lines))
+            sample = sample[1:]
+        dialect = Dialect(named) if named is not None else self._dialect(sample)
         sampled = sample_rows(dialect, sample)
         if not sampled:
             yield from ("" for _ in lines)  # blank lines alone, or an error
@@ -69,7 +73,9 @@ class TableReader(FileReader):
         quote = None if self._tabs else '"'
         if wanted is not None:
             return Dialect(SEPARATOR_NAMES.get(wanted, wanted), quote)
-        return Dialect("\t", None) if self._tabs else detect_dialect(sample)
+        if self._tabs:
+            return Dialect("\t", '"' if tabs_are_quoted(sample) else None)
+        return detect_dialect(sample)
 
     def _divided(self, lines: TextLines, dialect: Dialect, bad: BadRows) -> Iterator[list[str] | None]:
         """Yield the rows, None for a bad one that is left out."""

@@ -16,11 +16,10 @@ from selfguide.engine.backends import check_backend, runner
 from selfguide.engine.digest import model_digest
 from selfguide.engine.torch_runner import token_batches
 from selfguide.engine.vector_files import FORMATS, vector_file
-from selfguide.engine.vector_form import VectorForm, normalised, ranges_file
+from selfguide.engine.vector_form import VectorForm, normalised, ranges_file, write_ranges
 from selfguide.errors import SelfguideError, UsageError
-from selfguide.files import atomic_path
 from selfguide.models.encoders import load_encoder
-from selfguide.progress import Reporter, counted
+from selfguide.progress import Reporter, counted, share_of
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -164,7 +163,7 @@ def encode_to_file(
         clipped = float(writer.state.get("clipped", 0.0))
         if "ranges" in writer.state:
             form = replace(form, ranges=np.array(writer.state["ranges"], dtype=np.float32))
-        with reporter.bar("encoding", None, "sentences") as advance:
+        with reporter.bar("encoding", None, "sentences", share_of(sentences)) as advance:
             for chunk, vectors in vector_chunks(encoder, rest, batch_size, False, backend):
                 check_finite(vectors, chunk)
                 form = form.calibrated(vectors)
@@ -178,8 +177,7 @@ def encode_to_file(
         if count == 0:
             raise SelfguideError("There was no sentence to encode: the input is empty.")
         if found_here and isinstance(output, Path) and form.ranges is not None:
-            with atomic_path(ranges_file(output)) as temporary:
-                np.save(temporary, form.ranges)
+            write_ranges(ranges_file(output), form.ranges)
     if clipped > _MOST_CLIPPED * count:
         reporter.warn(
             f"{100 * clipped / count:.1f} % of the values are beyond the ranges of {precision} and were clipped: the ranges come "

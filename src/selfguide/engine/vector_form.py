@@ -14,6 +14,8 @@ Embeddings of int8 can be compared only where they share their ranges, so these 
 
 from __future__ import annotations
 
+import hashlib
+import io
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -22,10 +24,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from selfguide.errors import SelfguideError, UsageError
+from selfguide.files import atomic_path
 from selfguide.options import OneOf, check
 
 Precision = Literal["float32", "int8", "uint8", "binary", "ubinary"]
 PRECISIONS: tuple[Precision, ...] = ("float32", "int8", "uint8", "binary", "ubinary")
+_DIGEST = b"\nsha256 "
 _TYPES = {"float32": np.float32, "int8": np.int8, "uint8": np.uint8, "binary": np.int8, "ubinary": np.uint8}
 
 
@@ -167,7 +171,11 @@ def read_ranges(path: Path) -> NDArray[np.float32]:
         SelfguideError: The file is missing, or holds something else.
     """
     try:
-        found = np.load(path, allow_pickle=False)
+        content = path.read_bytes()
+        array, mark, digest = content.rpartition(_DIGEST)
+        if mark and hashlib.sha256(array).hexdigest().encode() != digest:
+            raise SelfguideError(f"The ranges in {path} have changed since they were written: copy or make them again.")
+        found = np.load(io.BytesIO(content), allow_pickle=False)
     except (OSError, ValueError, EOFError) as error:
         reason = getattr(error, "strerror", None) or "it is not a .npy array"
         raise SelfguideError(f"The ranges in {path} cannot be read: {reason}.") from None
@@ -178,6 +186,19 @@ def read_ranges(path: Path) -> NDArray[np.float32]:
     if not (np.isfinite(found).all() and (found[0] <= found[1]).all()):
         raise SelfguideError(f"{path} holds no ranges: a minimum in it is above its maximum, or not a number.")
     return found.astype(np.float32)
+
+
+def write_ranges(path: Path, ranges: NDArray[np.float32]) -> None:
+    """Write ranges as a ``.npy`` file, with a digest after the array, where others do not look.
+
+    Args:
+        path: The file.
+        ranges: The ranges.
+    """
+    array = io.BytesIO()
+    np.save(array, ranges)
+    with atomic_path(path) as temporary:
+        temporary.write_bytes(array.getvalue() + _DIGEST + hashlib.sha256(array.getvalue()).hexdigest().encode())
 
 
 def ranges_file(output: Path) -> Path:

@@ -189,7 +189,7 @@ def _sample(text: Sentences, limit: int, seed: int, reporter: Reporter) -> tuple
     draw = random.Random(seed)
     kept: list[tuple[int, str]] = []
     read = 0
-    with reporter.bar("reading", None, "sentences") as advance:
+    with reporter.bar("reading", None, "sentences", text.share_read) as advance:
         for read, sentence in enumerate(text, start=1):
             if len(kept) < limit:
                 kept.append((read, sentence))

@@ -14,7 +14,7 @@ from selfguide.data import Sentences
 from selfguide.engine.vocabulary_fit import foreign_text
 from selfguide.errors import SelfguideError
 from selfguide.files import file_digest, read_json, write_text
-from selfguide.progress import Reporter, is_main_process
+from selfguide.progress import Reporter, is_main_process, share_of
 from selfguide.training.distributed import wait_for_everyone
 from selfguide.training.settings import TrainingSettings
 
@@ -85,7 +85,7 @@ def _write_arrow(path: Path, sentences: Iterable[str], reporter: Reporter, chunk
     with (
         pa.OSFile(str(path), "wb") as sink,
         pa.ipc.new_stream(sink, schema) as writer,
-        reporter.bar("reading", None, "sentences") as advance,
+        reporter.bar("reading", None, "sentences", share_of(sentences)) as advance,
     ):
         batch: list[str] = []
         for sentence in sentences:

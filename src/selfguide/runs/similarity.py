@@ -12,7 +12,7 @@ import numpy as np
 
 from selfguide.engine.similarity_scale import SAMPLED, SCALE_FILE, SimilarityScale, measure_scale, read_scale
 from selfguide.errors import InterruptedRun, SelfguideError, UsageError
-from selfguide.progress import Reporter
+from selfguide.progress import Reporter, share_of
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -26,6 +26,11 @@ class Reservoir:
         self._sentences, self._size, self.seed = sentences, size, seed
         self.drawn: list[str] = []
         self.seen = 0
+
+    def share_read(self) -> float | None:
+        """Return how much of the stream has been read, where it can tell."""
+        share = share_of(self._sentences)
+        return None if share is None else share()
 
     def __iter__(self) -> Iterator[str]:
         """Pass the sentences on; ``drawn`` and ``seen`` are those up to the last one."""

@@ -57,7 +57,10 @@ class Spool:
         """The types of each column's values."""
         self.count = 0
         met: dict[str, None] = {}
-        with self._file.open("w", encoding="utf-8") as file, reporter.bar("reading", None, "rows") as advance:
+        with (
+            self._file.open("w", encoding="utf-8") as file,
+            reporter.bar("reading", None, "rows", text.share_read) as advance,
+        ):
             for sentence, cells in text.records():
                 met |= dict.fromkeys(cells)
                 row = {
