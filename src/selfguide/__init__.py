@@ -9,8 +9,12 @@ The names below are loaded when first used, so that importing the package stays 
 
 from __future__ import annotations
 
+import os
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
+
+# Official builds of onnxruntime send usage data and keep an identifier of the machine unless this is set before the import.
+os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
 
 if TYPE_CHECKING:
     from selfguide.comparison.compare import compare

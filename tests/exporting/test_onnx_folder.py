@@ -65,6 +65,16 @@ def test_the_readme_gives_the_vectors(encoder: SentenceTransformer, folder: Path
         assert np.abs(found - expected).max() > 1e-6  # it is another graph
 
 
+def test_nothing_of_this_machine_is_in_the_folder(folder: Path) -> None:
+    """The graph would tell the paths of the source files, and so who exported it; its bytes would depend on them."""
+    home = Path(selfguide.__file__).resolve().parents[1]
+    for path in folder.rglob("*"):
+        if path.is_file():
+            content = path.read_bytes()
+            for place in (str(home), str(Path(torch.__file__).parents[1]), "onnx_export.py", "modeling_bert"):
+                assert place.encode() not in content, (path.name, place)
+
+
 def test_token_states_are_those_of_the_last_layer(encoder: SentenceTransformer, folder: Path) -> None:
     import onnxruntime
 

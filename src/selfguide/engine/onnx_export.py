@@ -105,7 +105,27 @@ def exported(
     notes = [item for item in graph.graph.value_info if item.name not in weights]
     del graph.graph.value_info[:]
     graph.graph.value_info.extend(notes)
+    _remove_traces(graph)
     return graph
+
+
+def _remove_traces(model: Any) -> None:
+    """Take out where in the source each node comes from: the exporter notes files with their paths on this machine."""
+    graph = model.graph
+    nodes = [*graph.node, *(node for function in model.functions for node in function.node)]
+    for item in (
+        model,
+        graph,
+        *nodes,
+        *graph.value_info,
+        *graph.input,
+        *graph.output,
+        *graph.initializer,
+        *model.functions,
+    ):
+        for name in ("metadata_props", "doc_string"):
+            if name in item.DESCRIPTOR.fields_by_name:
+                item.ClearField(name)
 
 
 class _Whole(nn.Module):
