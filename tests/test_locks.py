@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from selfguide.errors import FolderInUse, SelfguideError
-from selfguide.locks import Holder, beside, claim, claimed, held, holders, inside, joined, waited_for
+from selfguide.locks import Holder, beside, check_free, claim, claimed, held, holders, inside, joined, waited_for
 
 Start = Callable[[str], "subprocess.Popen[str]"]
 
@@ -60,6 +60,19 @@ def test_a_second_process_is_told_who_holds_it_and_since_when(tmp_path: Path, st
     with held(lock, Path("notes")):
         assert [holder.pid for holder in holders(lock)] == [os.getpid()]
     assert not list(tmp_path.iterdir())
+
+
+def test_an_output_can_be_asked_for_its_holder_first(tmp_path: Path, start: Start) -> None:
+    lock = beside(tmp_path / "notes")
+    check_free(lock, Path("notes"))
+    with held(lock, Path("notes")):
+        check_free(lock, Path("notes"))  # this process's own
+    process = start(HOLD)
+    with pytest.raises(FolderInUse, match=rf"process {process.pid}, since 20"):
+        check_free(lock, Path("notes"))
+    process.kill()
+    process.communicate()
+    check_free(lock, Path("notes"))
 
 
 def test_a_dead_holder_is_taken_over(tmp_path: Path, start: Start) -> None:

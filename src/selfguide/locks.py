@@ -232,6 +232,21 @@ def claim(lock: Path) -> Claim | None:
     return mine if mine.acquire(Holder.me()) else None
 
 
+def check_free(lock: Path, target: Path) -> None:
+    """Refuse an output that another process is writing, before anything is said of what is half done there.
+
+    Args:
+        lock: The lock file.
+        target: What it is about, for the message.
+
+    Raises:
+        FolderInUse: Another process holds it.
+    """
+    host = socket.gethostname()
+    if others := [holder for holder in holders(lock) if (holder.pid, holder.host) != (os.getpid(), host)]:
+        raise FolderInUse(_refusal(target, others, lock))
+
+
 def holders(lock: Path) -> list[Holder]:
     """Return the processes that a lock file names and that are still there."""
     return Claim(lock).holders()

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -153,3 +155,24 @@ def test_one_writer_at_a_time(output: Path) -> None:
         write(output)
     with pytest.raises(UsageError, match="it is finished"):
         write(output, resume=True)
+
+
+def test_what_another_process_is_writing_is_not_called_interrupted(
+    output: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The advice to start over, or that there is nothing to go on with, would be wrong."""
+    assert _killed_at(monkeypatch, output, 6)
+    program = (
+        "import sys\nfrom pathlib import Path\nfrom selfguide.locks import beside, held\noutput = Path(sys.argv[1])\n"
+        "with held(beside(output), output):\n    print(flush=True)\n    sys.stdin.readline()"
+    )
+    words = [sys.executable, "-c", program, str(output)]
+    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        for options in ({}, {"resume": True}, {"overwrite": True}):
+            with pytest.raises(FolderInUse, match=f"process {process.pid}, since 20"):
+                write(output, **options)
+        process.communicate(b"\n")
+    write(output, resume=True)
+    assert [path.name for path in output.parent.iterdir()] == [output.name]

@@ -29,7 +29,7 @@ import numpy as np
 from selfguide.engine.growing_file import GrowingFile
 from selfguide.errors import InterruptedRun, SelfguideError, UsageError
 from selfguide.files import atomic_path, json_digest, read_json, remove_leftovers, write_text
-from selfguide.locks import beside, held
+from selfguide.locks import beside, check_free, held
 from selfguide.progress import counted
 
 if TYPE_CHECKING:
@@ -122,6 +122,7 @@ def check_output(output: Path, resume: bool, overwrite: bool) -> None:
 
     Raises:
         UsageError: See :func:`vector_file`.
+        FolderInUse: Another process is writing the file.
         SelfguideError: There is no such folder.
     """
     if output.suffix not in FORMATS:
@@ -133,6 +134,7 @@ def check_output(output: Path, resume: bool, overwrite: bool) -> None:
         os.scandir(output.parent).close()
     except OSError as error:
         raise SelfguideError(f"{output} cannot be written: {error.strerror}.") from None
+    check_free(beside(output), output)  # what is half done there is not interrupted, then
     if resume and not (partial / _SETTING).is_file():
         state = "it is finished" if output.exists() else "there is no interrupted encoding there"
         raise UsageError(f"Nothing to resume at {output}: {state}. Leave --resume out to start one.")
