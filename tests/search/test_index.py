@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -17,6 +18,7 @@ from refusals import the_refusal
 from selfguide.errors import FolderInUse, SelfguideError, UsageError
 from selfguide.locks import beside, held
 from selfguide.search import index as index_module
+from selfguide.search.store import Store
 from toys import Outcome, toy_sentences
 
 Command = Callable[..., Outcome]
@@ -312,3 +314,31 @@ def test_no_permission_is_a_sentence(own: Path, bert: Path, tmp_path: Path, monk
         patch.setattr(type(store.table), "count_rows", rust)
         with pytest.raises(SelfguideError, match=r"cannot be read: permission denied\.$"):
             store.count()
+
+
+@pytest.mark.parametrize("lost", ["data/*.lance", "_indices/*/part_0_invert.lance"])
+def test_what_the_disk_lost_is_noticed_before_it_is_seen(
+    bert: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lost: str
+) -> None:
+    """As after an input/output error that LanceDB passes over: half of a file is missing."""
+    few, more = rows_file(tmp_path / "few.jsonl", 40), rows_file(tmp_path / "more.jsonl", 80)
+    plain = Store.tidy
+
+    def losing(store: Store) -> None:
+        plain(store)
+        newest = max((store.folder / "rows.lance").glob(lost), key=lambda path: path.stat().st_mtime_ns)
+        os.truncate(newest, newest.stat().st_size // 2)
+
+    monkeypatch.setattr(Store, "tidy", losing)
+    with pytest.raises(SelfguideError, match=r"cannot be read back\. Check the disk"):
+        selfguide.build_index(few, bert, output=tmp_path / "index")
+    monkeypatch.setattr(Store, "tidy", plain)
+    assert not (tmp_path / "index").exists()
+    assert len(selfguide.build_index(few, bert, output=tmp_path / "index")) == 40
+    monkeypatch.setattr(Store, "tidy", losing)
+    with pytest.raises(SelfguideError, match="the former rows are as they were"):
+        selfguide.add_to_index(tmp_path / "index", more)
+    monkeypatch.setattr(Store, "tidy", plain)
+    assert len(selfguide.open_index(tmp_path / "index").search("man clock", mode="text", limit=100).hits) > 0
+    assert selfguide.add_to_index(tmp_path / "index", more) == 40
+    assert len(selfguide.open_index(tmp_path / "index")) == 80

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
@@ -320,11 +320,19 @@ def _opened(target: Path, record: IndexRecord, change: str) -> tuple[Store, bool
     except (OSError, ValueError, KeyError, TypeError):
         unfinished = None
     pending = store.table.version != record.version
-    if pending and not (unfinished == "add" == change):
+    if pending and not (unfinished == "add" == change and _is_whole(store)):
         store.go_back(record.version)
         pending = False
     write_text(target / _CHANGE, f'{{"change": "{change}"}}\n')
     return store, pending
+
+
+def _is_whole(store: Store) -> bool:
+    try:
+        store.read_back()
+    except SelfguideError:
+        return False
+    return True
 
 
 def _usual_mode() -> int:
@@ -382,6 +390,19 @@ def _finish(store: Store, record: IndexRecord, reporter: Reporter) -> IndexRecor
         with reporter.bar("indexing vectors", None, "rows"):
             store.index_vectors()
         trained = count
+    try:
+        store.read_back()
+    except SelfguideError as error:
+        if record.version:
+            with suppress(SelfguideError):
+                store.go_back(record.version)
+            _unmark(store)
+        else:
+            shutil.rmtree(store.folder, ignore_errors=True)
+        kept = "; the former rows are as they were" if record.version else ""
+        raise SelfguideError(
+            f"What was written cannot be read back{kept}. Check the disk, then give the command again. {error}"
+        ) from error
     done = store.publish(replace(record, trained=trained))
     _unmark(store)
     return done

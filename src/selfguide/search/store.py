@@ -307,6 +307,23 @@ class Store:
                 if self.table.version == before:
                     return
 
+    def read_back(self) -> None:
+        """Read what has been written, as others will: LanceDB passes over some errors of the disk without a word.
+
+        Raises:
+            SelfguideError: It cannot be read, or rows are missing.
+        """
+        from lancedb.query import MatchQuery
+
+        fresh = Store(self.folder, self.columns, self.dim)
+        fresh.open()
+        if len(fresh.keys()) != self.count():
+            raise SelfguideError(f"The index {self.folder} cannot be read: rows are missing.")
+        for batch in fresh.batches(SENTENCE, VECTOR, count=1):
+            words = MatchQuery(str(batch.column(SENTENCE)[0])[:200], SENTENCE)
+            with translated(self.folder, "read"):
+                fresh.table.search(words, query_type="fts").limit(1).to_arrow()
+
     def publish(self, record: IndexRecord) -> IndexRecord:
         """Make the table as it is visible, all at once, and remove the former versions.
 
