@@ -1,6 +1,6 @@
-"""Kill commands, break their disk, damage their files and feed them nonsense; count what comes of it.
+"""Kill commands, run two at once, break their disk, damage their files and feed them nonsense; count what comes of it.
 
-    python -m experiments.robustness kills faults damage fuzz --work FOLDER      # goes on where it was stopped
+    python -m experiments.robustness kills together faults damage fuzz --work FOLDER      # goes on where it was stopped
     python -m experiments.robustness collect --work FOLDER                       # counts → experiments/results/robustness.json
 
 Every campaign works on a tiny random BERT; most commands run in forked children of one process that has imported the libraries,
@@ -20,7 +20,7 @@ from experiments.provenance import RESULTS, command_parser
 from experiments.robustness import shim
 from experiments.robustness.ledger import DEFECT, SKIPPED, Case, Ledger
 
-CAMPAIGNS = ("kills", "faults", "damage", "fuzz")
+CAMPAIGNS = ("kills", "together", "faults", "damage", "fuzz")
 
 
 def main() -> int:

@@ -47,6 +47,9 @@ _STUDY = (
     "--output study --jobs 1"
 )
 _EXPORT = "export tuned --to static --text notes.txt --output static"
+_INDEX = "index notes.txt --encoder tuned --output notes.index"
+_ADD = "index notes.txt more.txt --output notes.index --add"
+_REMOVE = "index more.txt --output notes.index --remove"
 
 COMMANDS: dict[str, Command] = {
     command.name: command
@@ -87,6 +90,14 @@ COMMANDS: dict[str, Command] = {
             "adapt notes.txt --encoder tuned --temperature 0.1 --batch-size 8 --max-steps 4 --checkpoint-minutes 0 "
             "--output adapted",
             ("notes.txt", "tuned"),
+            "adapt --output adapted --resume",
+            "adapted",
+        ),
+        Command(
+            "adapt --dev",
+            "adapt notes.txt --encoder tuned --dev pairs.tsv --temperature 0.1 --batch-size 8 --max-steps 4 --dev-every 2 "
+            "--checkpoint-minutes 0 --output adapted",
+            ("notes.txt", "pairs.tsv", "tuned"),
             "adapt --output adapted --resume",
             "adapted",
         ),
@@ -162,6 +173,16 @@ COMMANDS: dict[str, Command] = {
             "report", "report tuned --output page.html", ("tuned",), "report tuned --output page.html", "page.html"
         ),
         Command("cache --clear", "cache --clear", ("cache",), "cache --clear"),
+        Command("index", _INDEX, ("tuned", "notes.txt"), _INDEX, "notes.index"),
+        Command("index --add", _ADD, ("tuned", "notes.txt", "more.txt"), _ADD, "notes.index", preparation=_INDEX),
+        Command(
+            "index --remove",
+            _REMOVE,
+            ("tuned", "notes.txt", "more.txt"),
+            _REMOVE,
+            "notes.index",
+            preparation=_INDEX.replace("notes.txt", "notes.txt more.txt"),
+        ),
     )
 }
 """By name."""

@@ -21,7 +21,7 @@ from experiments.robustness.forks import Ended, forked, terminal_of
 from experiments.robustness.kills import gone_on
 from experiments.robustness.ledger import Case, defect, skipped, sound
 from experiments.robustness.shim import CREATE, FOLDER, REMOVE, RENAME, WRITABLE, WRITE, Interference
-from experiments.robustness.worlds import Reference, Unsound, Worlds
+from experiments.robustness.worlds import Reference, Unsound, Worlds, contents_of
 
 KINDS = {
     "disk full": (errno.ENOSPC, WRITE | CREATE | FOLDER, True),
@@ -84,11 +84,16 @@ def _judged(command: Command, world: Path, reference: Reference, ended: Ended, a
         return defect(f"it ended with code {ended.code}: {ended.words[-300:]}", **facts)
     if ended.code == 0:
         # Everything is there, or what is not there is something that the command can do without, and it said so.
-        lacking = [name for name in reference.files if not (world / name).exists()]
+        there = contents_of(world)
+        lacking = [name for name in reference.files if name not in there]
         if not all(any(name.startswith(part) or name.endswith(part) for part in _DISPENSABLE) for name in lacking):
             return defect(f"it ended with code 0 without {', '.join(lacking[:3])}", **facts)
         if lacking and ended.hits and not ended.err.strip():
             return defect(f"it said nothing about {', '.join(lacking[:3])}", **facts)
+        if other := [
+            name for name in reference.files if "(its rows)" in name and there.get(name) != reference.files[name]
+        ]:
+            return defect(f"it ended with code 0 and other {', '.join(other)}", **facts)
         return sound(**facts)
     try:
         gone_on(command, world, reference)

@@ -11,7 +11,7 @@ import subprocess
 import sys
 import time
 import traceback
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -20,6 +20,8 @@ from experiments.robustness import shim
 from experiments.robustness.shim import Interference
 
 LIMIT_S = 300.0
+_PACKAGE = Path(importlib.import_module("selfguide").__path__[0]).resolve().parent
+"""Where the package is that this process has; a command in a process of its own takes the same."""
 _LIBRARIES = {
     *(
         "selfguide",
@@ -63,6 +65,8 @@ class Ended:
     events: int = 0
     """How many events the shim counted, where the process lived to say so."""
     hits: int = 0
+    writing: float = 0.0
+    """Of a process of its own: the seconds from its first change of the folder to its end."""
 
     @property
     def words(self) -> str:
@@ -78,8 +82,12 @@ class Ended:
 
 def preload() -> None:
     """Import what the commands need, before the first fork."""
+    import warnings
+
     import matplotlib
     import torch
+
+    warnings.filterwarnings("ignore", "lancedb fork support")  # nothing of it runs in this process
 
     torch.set_num_threads(1)
     matplotlib.use("Agg")
@@ -97,6 +105,8 @@ def preload() -> None:
         "selfguide.evaluation.evaluate",
         "selfguide.mapping.text_map",
         "selfguide.exporting.static",
+        "selfguide.search.build",
+        "lancedb",
         "matplotlib.figure",
         "pyarrow.parquet",
     ):
@@ -142,10 +152,48 @@ def forked(
     Returns:
         How it ended.
     """
+    terminal = _ready(words, world, stdin)
+    begun = time.monotonic()
+    child = os.fork()
+    if child == 0:
+        _be_the_command(words, world, terminal, plan)
+    code = _awaited(child, begun, stop)
+    return _ended(terminal, code, time.monotonic() - begun)
+
+
+def together(lines: Sequence[Sequence[str]], world: Path, delay: float) -> list[Ended]:
+    """Run several command lines in one folder, each in a child of this process.
+
+    Args:
+        lines: The words after ``selfguide`` of each.
+        world: The folder that is their working directory.
+        delay: Seconds between the starts.
+
+    Returns:
+        How they ended.
+    """
+    children: list[tuple[int, Path, float]] = []
+    for number, words in enumerate(lines):
+        if number:
+            time.sleep(delay)
+        terminal = _ready(words, world, part=str(number))
+        child = os.fork()
+        if child == 0:
+            _be_the_command(words, world, terminal, None)
+        children.append((child, terminal, time.monotonic()))
+    ended = []
+    for child, terminal, begun in children:
+        code = _awaited(child, begun, None)
+        ended.append(_ended(terminal, code, time.monotonic() - begun))
+    return ended
+
+
+def _ready(words: Sequence[str], world: Path, stdin: bytes = b"", part: str = "") -> Path:
+    """Make the folder for what a command prints."""
     if words[0] == "map":
         _compile_layout()
-    terminal = terminal_of(world)
-    terminal.mkdir(exist_ok=True)
+    terminal = terminal_of(world) / part
+    terminal.mkdir(exist_ok=True, parents=True)
     (terminal / "in").write_bytes(stdin)
     for name in ("out", "err"):  # a very early kill leaves them as they are
         (terminal / name).write_bytes(b"")
@@ -153,12 +201,10 @@ def forked(
         (terminal / name).unlink(missing_ok=True)
     sys.stdout.flush()
     sys.stderr.flush()
-    begun = time.monotonic()
-    child = os.fork()
-    if child == 0:
-        _be_the_command(words, world, terminal, plan)
-    code = _awaited(child, begun, stop)
-    seconds = time.monotonic() - begun
+    return terminal
+
+
+def _ended(terminal: Path, code: int, seconds: float) -> Ended:
     _learn(terminal / "modules")
     events, hits = 0, 0
     if (terminal / "events").exists():
@@ -212,6 +258,7 @@ def _be_the_command(words: Sequence[str], world: Path, terminal: Path, plan: Int
 
         tempfile.tempdir = None
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs inherit that it is ignored
         sys.argv = ["selfguide", *words]
         from selfguide.cli.main import run
 
@@ -235,6 +282,30 @@ def _be_the_command(words: Sequence[str], world: Path, terminal: Path, plan: Int
             with contextlib.suppress(OSError):
                 stream.flush()
         os._exit(code if isinstance(code, int) else 70)
+
+
+def in_a_child(work: Callable[[], bytes]) -> bytes:
+    """Do something in a child of this process, and return its answer, or the error in words.
+
+    Args:
+        work: What to do; libraries that start threads do so in the child alone.
+    """
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            answer = work()
+        except BaseException as error:
+            answer = f"{type(error).__name__}: {error}".encode()
+        os.close(reading)
+        with os.fdopen(writing, "wb") as pipe:
+            pipe.write(answer)
+        os._exit(0)
+    os.close(writing)
+    with os.fdopen(reading, "rb") as pipe:
+        answer = pipe.read()
+    os.waitpid(child, 0)
+    return answer
 
 
 def _awaited(child: int, begun: float, stop: tuple[float, int] | None) -> int:
@@ -261,7 +332,8 @@ def started(
         words: The words after ``selfguide``.
         world: The folder that is the working directory.
         plan: Interference at its system calls.
-        stop: After how many seconds to send which signal.
+        stop: How many seconds after its first change of the folder to send which signal; importing takes a new process most
+            of its time, and a signal there would show little.
 
     Returns:
         How it ended.
@@ -269,6 +341,7 @@ def started(
     terminal = terminal_of(world)
     terminal.mkdir(exist_ok=True)
     variables = os.environ | environment(world) | (shim.variable(world, plan) if plan else {})
+    variables["PYTHONPATH"] = str(_PACKAGE)  # a relative path would mean another folder there
     if plan is None:
         variables.pop("LD_PRELOAD", None)
     with (terminal / "out").open("wb") as out, (terminal / "err").open("wb") as err:
@@ -282,10 +355,25 @@ def started(
             stderr=err,
         )
         try:
+            _await_a_change(process, world)
+            changed = time.monotonic()
             code = process.wait(stop[0] if stop else LIMIT_S)
         except subprocess.TimeoutExpired:
             process.send_signal(stop[1] if stop else signal.SIGKILL)
             code = process.wait()
-        seconds = time.monotonic() - begun
+        ended = time.monotonic()
     out_text, err_text = ((terminal / name).read_text(encoding="utf-8", errors="replace") for name in ("out", "err"))
-    return Ended(code, out_text, err_text, seconds)
+    return Ended(code, out_text, err_text, ended - begun, writing=ended - changed)
+
+
+def _await_a_change(process: subprocess.Popen[bytes], world: Path) -> None:
+    """Wait until a process makes, renames or removes something, or is about to end."""
+
+    def names() -> set[str]:
+        with contextlib.suppress(OSError):
+            return {entry.path for folder in (world, world / "tmp") for entry in os.scandir(folder)}
+        return set()
+
+    before, until = names(), time.monotonic() + LIMIT_S
+    while names() == before and process.poll() is None and time.monotonic() < until:
+        time.sleep(0.02)

@@ -1,8 +1,8 @@
 """The kill campaign: each command is killed, the command that the documentation names is typed, and the result compared.
 
-Where: just before renamings, spread over all that there are; just before other changes of names; at random times; and in a
+Where: just before every renaming; just before some of the other changes of names; at random times; and in a
 process of its own, started as anybody would start it. In some cases the second command is killed as well. A part of the random
-times end in SIGTERM.
+times end in SIGTERM, a part in Ctrl-C.
 """
 
 from __future__ import annotations
@@ -22,9 +22,11 @@ from experiments.robustness.worlds import Reference, Unsound, Worlds, check
 KILL = -int(signal.SIGKILL)
 STOPPED = 130
 _LONG = ("export onnx", "study", "map")
-"""Commands that take several seconds even here; they are killed less often."""
-_REAL = ("train", "compare", "eval", "calibrate --overwrite", "encode .parquet", "map")
-"""Commands that are started in a process of their own, too."""
+"""Commands that take several seconds even here; they are killed less often elsewhere than before renamings."""
+FINISHED = ("it is finished", "exists already", "was added already", "There is an index at")
+"""What a command that had finished before the kill says when it is typed again."""
+_REAL = tuple(name for name in COMMANDS if name not in ("cache --clear", "encode int8 vectors", "probe", "report"))
+"""Commands that are started in a process of their own, too; the others have written all as soon as they write anything."""
 
 
 def cases(worlds: Worlds, short: bool) -> Iterator[Case]:
@@ -39,7 +41,7 @@ def cases(worlds: Worlds, short: bool) -> Iterator[Case]:
             continue
         reference = worlds.reference(command)
         few = short or command.name in _LONG
-        for place in _spread(reference.renames, 2 if few else 5):
+        for place in _spread(reference.renames, 2) if short else range(1, reference.renames + 1):
             yield _case(worlds, command, "before a renaming", plan=Interference(RENAME, place, KILL))
         for place in _spread(reference.changes, 1 if few else 3):
             yield _case(worlds, command, "before another change of a name", plan=Interference(NAMES, place, KILL))
@@ -48,6 +50,7 @@ def cases(worlds: Worlds, short: bool) -> Iterator[Case]:
         if not short:
             yield _case(worlds, command, "at a random time, and again", number=0, signal_number=signal.SIGKILL)
         yield _case(worlds, command, "by SIGTERM", signal_number=signal.SIGTERM)
+        yield _case(worlds, command, "by Ctrl-C", signal_number=signal.SIGINT)
     if short:
         return
     for command in [*(COMMANDS[name] for name in _REAL), JOBS]:
@@ -81,7 +84,7 @@ def _case(
     def trial() -> dict[str, Any]:
         reference = worlds.reference(command)
         world = worlds.fresh(command, f"kill {name}")
-        facts = _tried(command, world, reference, name, plan, signal_number, real, "again" in where)
+        facts = _tried(worlds, command, world, reference, name, plan, signal_number, real, "again" in where)
         if facts["outcome"] != "defect":
             worlds.remove(world)
         return facts
@@ -90,6 +93,7 @@ def _case(
 
 
 def _tried(
+    worlds: Worlds,
     command: Command,
     world: Path,
     reference: Reference,
@@ -101,13 +105,13 @@ def _tried(
 ) -> dict[str, Any]:
     draw = random.Random(name)
     run = started if real else forked
-    # Importing takes a new process most of its time; a kill there would show little.
-    offset, span = (8.0, reference.seconds + 2.0) if real else (0.0, reference.seconds)
-    stop = None if signal_number is None else (offset + draw.uniform(0.02, 0.98) * span, int(signal_number))
+    seconds = worlds.writing_seconds(command) if real and signal_number else reference.seconds
+    stop = None if signal_number is None else (draw.uniform(0.02, 0.98) * seconds, int(signal_number))
     first = run(command.words, world, plan=plan, stop=stop)
     if first.code == 0:
         return skipped("it had finished before")
-    wanted = (KILL,) if signal_number != signal.SIGTERM else (STOPPED, -int(signal.SIGTERM))
+    in_order = signal_number in (signal.SIGTERM, signal.SIGINT)
+    wanted = (STOPPED, -int(signal_number)) if in_order and signal_number else (KILL,)
     if first.code not in wanted:
         return defect(f"it ended with code {first.code}: {first.words}")
     at = {} if stop is None else {"after": round(stop[0], 2)}
@@ -138,7 +142,7 @@ def gone_on(command: Command, world: Path, reference: Reference) -> Ended:
     nothing = ended.code == 2 and "Nothing to resume" in ended.err
     if nothing and ("it is finished" not in ended.err or _is_the_former(command, world, reference)):
         ended = forked(command.words, world)
-    done = ended.code == 0 or (ended.code == 2 and ("it is finished" in ended.err or "exists already" in ended.err))
+    done = ended.code == 0 or (ended.code == 2 and any(words in ended.err for words in FINISHED))
     if not done:
         raise Unsound(f"going on ended with code {ended.code}: {ended.words}")
     check(world, reference)

@@ -12,6 +12,7 @@ from experiments.robustness.ledger import DEFECT, SKIPPED, Ledger, counted
 
 GROUPS = {
     "kills": ("command", "where"),
+    "together": ("command",),
     "faults": ("command", "fault"),
     "damage": ("kind", "damage"),
     "fuzz": ("kind", "command"),

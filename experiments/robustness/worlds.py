@@ -10,18 +10,21 @@ from __future__ import annotations
 import csv
 import hashlib
 import io
+import itertools
 import json
 import os
 import re
 import shutil
 import time
+from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from experiments.robustness import material
 from experiments.robustness.commands import COMMANDS, JOBS, MADE_BY, Command
-from experiments.robustness.forks import Ended, forked, terminal_of
+from experiments.robustness.forks import Ended, forked, in_a_child, started, terminal_of
 from experiments.robustness.shim import NAMES, RENAME, Interference
 from selfguide.files import write_text
 
@@ -33,6 +36,8 @@ _ANY = "…"
 _TIMES = ("seconds", "sentences_per_second")
 """Keys and columns of durations, which may be the same in two runs by accident."""
 _WORKING = ("tmp", "hub")
+_INDEX_RECORD = "index.json"
+"""Beside it, an index has files with random names: what is compared is its rows."""
 _KILLED = -9
 
 
@@ -120,8 +125,6 @@ class Worlds:
 
     def reference(self, command: Command) -> Reference:
         """Return what a command ends in, from two runs that nothing disturbs."""
-        if command.name == JOBS.name:
-            return self.reference(COMMANDS["compare"])
         if command.name not in self._references:
             file = self.work / "references" / f"{command.name.replace(' ', '-')}.json"
             if not file.exists():
@@ -130,14 +133,29 @@ class Worlds:
             self._references[command.name] = Reference(**json.loads(file.read_text(encoding="utf-8")))
         return self._references[command.name]
 
+    def writing_seconds(self, command: Command) -> float:
+        """Return how long a process of its own is at a command after its first change of the folder."""
+        file = self.work / "references" / f"{command.name.replace(' ', '-')}.seconds"
+        if not file.exists():
+            world = self.fresh(command, f"reference {command.name} timing {os.getpid()}")
+            ended = started(command.words, world)
+            if ended.code:
+                raise SystemExit(f"`selfguide {command.line}` failed with code {ended.code}: {ended.err}")
+            self.remove(world)
+            write_text(file, str(ended.writing))
+        return float(file.read_text(encoding="utf-8"))
+
     def _made(self, command: Command) -> Reference:
         contents, ended = [], []
+        alone = command.name == JOBS.name  # its cells have processes of their own, which a forked child cannot start
         for number in range(2):
             world = self.fresh(command, f"reference {command.name} {number} {os.getpid()}")
-            ended.append(_undisturbed(command, world))
+            ended.append(started(command.words, world) if alone else _undisturbed(command, world))
             contents.append(contents_of(world))
             self.remove(world)
             time.sleep(1.1 - time.time() % 1.0)
+        if alone:
+            return Reference(_common(*contents), ended[0].seconds, 0, 0)
         world = self.fresh(command, f"reference {command.name} counting {os.getpid()}")
         renames = forked(command.words, world, Interference(RENAME)).events
         self.remove(world)
@@ -153,23 +171,35 @@ def _undisturbed(command: Command, world: Path) -> Ended:
 
 def contents_of(world: Path) -> dict[str, Any]:
     """Return the content of every file of a world, by path, in a form in which runs can be compared."""
-    return {
-        path.relative_to(world).as_posix(): _content(path)
+    indexes = [record.parent for record in world.glob(f"*/{_INDEX_RECORD}")]
+    paths = [
+        path
         for path in sorted(world.rglob("*"))
-        if path.is_file() and path.relative_to(world).parts[0] not in _WORKING
-    } | {
-        f"{path.relative_to(world).as_posix()}/": _ANY
-        for path in sorted(world.rglob("*"))
-        if path.is_dir() and path.relative_to(world).parts[0] not in _WORKING and not any(path.iterdir())
-    }
+        if path.relative_to(world).parts[0] not in _WORKING
+        and not any(path.is_relative_to(index) and path.parent != index for index in indexes)
+    ]
+    return (
+        {path.relative_to(world).as_posix(): _content(path) for path in paths if path.is_file()}
+        | {
+            f"{path.relative_to(world).as_posix()}/": _ANY
+            for path in paths
+            if path.is_dir() and not any(path.iterdir())
+        }
+        | {f"{index.name}/ (its rows)": rows_of_index(index) for index in indexes}
+    )
 
 
 def _content(path: Path) -> Any:
     raw = path.read_bytes()
+    if path.name == _INDEX_RECORD:
+        with suppress(ValueError):
+            return {"digest": "", "json": json.loads(raw) | dict.fromkeys(("version", "written"), _ANY)}
     if path.suffix in _TEXT:
         raw = _DURATION.sub(b"DURATION", _DATE.sub(b"DATE", raw))
     if path.suffix == ".csv":
-        raw = _without_times(raw)
+        raw = _without_times(list(csv.reader(io.StringIO(raw.decode("utf-8")))))
+    elif path.suffix == ".md":
+        raw = b"\n".join(_blocks_without_times(raw.decode("utf-8").split("\n")))
     digest = hashlib.sha256(raw).hexdigest()
     if path.suffix == ".json":
         try:
@@ -179,8 +209,39 @@ def _content(path: Path) -> Any:
     return digest
 
 
-def _without_times(table: bytes) -> bytes:
-    rows = list(csv.reader(io.StringIO(table.decode("utf-8"))))
+def rows_of_index(index: Path) -> str:
+    """Return the digest of what an index holds: its rows with their vectors, in order, and what a search by words finds.
+
+    It is read in a child: LanceDB starts threads, which the children of this process would miss.
+
+    Args:
+        index: The folder.
+    """
+
+    def read() -> bytes:
+        import selfguide
+
+        opened = selfguide.open_index(index)
+        found = hashlib.sha256()
+        for batch in opened.store.batches("text", "vector"):
+            for row in batch.to_pylist():
+                found.update(json.dumps([row["text"], [float(value).hex() for value in row["vector"]]]).encode())
+        hits = opened.search(material.sentences(1)[0], mode="text", limit=1000).hits
+        return f"{found.hexdigest()} {len(opened)} rows, {len({hit.text for hit in hits})} found by words".encode()
+
+    return in_a_child(read).decode()
+
+
+def _blocks_without_times(lines: list[str]) -> Iterator[bytes]:
+    """Yield the lines of a Markdown file, with each table, which are its lines that begin with a bar, as one."""
+    for table, block in itertools.groupby(lines, lambda line: line.startswith("|")):
+        if table:
+            yield _without_times([[cell.strip() for cell in line.split("|")] for line in block])
+        else:
+            yield from (line.encode() for line in block)
+
+
+def _without_times(rows: list[list[str]]) -> bytes:
     places = [place for place, name in enumerate(rows[0] if rows else []) if name not in _TIMES]
     return json.dumps([[row[place] for place in places if place < len(row)] for row in rows]).encode()
 

@@ -14,6 +14,13 @@ def kills() -> str:
     return f"{_counts('kills', 'command')}\n\n{_counts('kills', 'where', 'moment')}"
 
 
+def together() -> str:
+    """Two at once by command, and what came of the second."""
+    noticed: dict[str, int] = lookup("robustness:campaigns/together/noticed")
+    ends = table("what came of it | cases", [[name, f"{count:,}"] for name, count in noticed.items()])
+    return f"{_counts('together', 'command')}\n\n{ends}"
+
+
 def faults() -> str:
     """Failing calls by kind and by command."""
     return f"{_counts('faults', 'fault')}\n\n{_counts('faults', 'command')}"
@@ -42,6 +49,7 @@ def _counts(campaign: str, kind: str, title: str = "") -> str:
 
 TABLES: dict[str, Callable[[], str]] = {
     "robustness-kills": kills,
+    "robustness-together": together,
     "robustness-faults": faults,
     "robustness-damage": damage,
     "robustness-fuzz": fuzz,
