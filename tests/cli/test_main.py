@@ -161,6 +161,11 @@ def test_similarity_of_two_sentences(command: Command, bert: Path) -> None:
     assert command("similarity", *PAIRS[0], "--encoder", bert, "--pooling", "cls").out != outcome.out
 
 
+def test_nothing_is_similar_to_an_empty_sentence(command: Command) -> None:
+    for pair in (("", "a late train"), ("a late train", "  ")):
+        assert command("similarity", *pair) == Outcome(2, "", "selfguide: One of the two sentences is empty.\n")
+
+
 def test_similarity_of_pairs(command: Command, bert: Path, tmp_path: Path) -> None:
     path = tmp_path / "pairs.tsv"
     path.write_text("".join(f"{first}\t{second}\n" for first, second in PAIRS))

@@ -43,6 +43,8 @@ def similarity(
     complete = second is not None if pairs is None else first is None
     if not complete:
         raise UsageError("Give two sentences, or --pairs FILE.")
+    if pairs is None and not all(str(sentence).strip() for sentence in (first, second)):
+        raise UsageError("One of the two sentences is empty.")
     read = None if pairs is None else read_sentence_pairs(pairs)
 
     # Imported only now, so that help and errors in the file do not wait for torch.
