@@ -34,7 +34,15 @@ class GrowingFile:
         return self._size, self._digest.hexdigest()
 
     def reopen(self, size: int, digest: str) -> bool:
-        """Return whether the valid content left by an interrupted process is intact; the file is truncated to it and opened."""
+        """Open the file of an interrupted process, truncated to its valid content.
+
+        Args:
+            size: Bytes of the valid content, the header included.
+            digest: SHA-256 of the valid content after the header.
+
+        Returns:
+            Whether the valid content is intact; otherwise the file is not opened.
+        """
         with self.path.open("rb") as file:
             file.seek(self.start)
             left = size - self.start
