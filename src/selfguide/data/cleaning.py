@@ -245,7 +245,8 @@ class RowFilter:
         flags, sentences, rows, raw = filtered
         if all(first):
             return filtered
-        # A blank row that is kept keeps the output aligned with the input, so it is no repeat of another blank.
+        # A blank row that is kept keeps the output aligned with the input, so it does not count as a repeat of
+        # another blank.
         wanted = [new or not sentence for new, sentence in zip(first, sentences, strict=True)]
         for row, keep in zip(rows, wanted, strict=True):
             if not keep:

@@ -99,7 +99,7 @@ def _write_arrow(path: Path, sentences: Iterable[str], reporter: Reporter, chunk
 
 
 def check_text(text: Dataset, encoder: SentenceTransformer, reporter: Reporter) -> None:
-    """Warn where the text is likely to be of no use.
+    """Warn about a text that is likely to be useless for training.
 
     Args:
         text: The text as a dataset.
