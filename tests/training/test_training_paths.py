@@ -429,7 +429,7 @@ def test_the_cache_is_where_the_environment_says(monkeypatch: pytest.MonkeyPatch
 
 def test_a_run_on_kept_views_resumes_exactly(bert: Path, tmp_path: Path) -> None:
     """Two epochs, so views are kept; the run is stopped in the first and resumed."""
-    assert_resumes_exactly("sg-opt", SelfGuidedLoss, bert, tmp_path)
+    assert_resumes_exactly("sg-opt", SelfGuidedLoss, bert, tmp_path, head_size=16)
     assert len(list(cache_folder(VIEWS).glob("views-*.npy"))) == 1
 
 
