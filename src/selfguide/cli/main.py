@@ -103,8 +103,7 @@ def _main(
         raise typer.Exit(2)
 
 
-# Depending on its version, typer raises click's errors or those of its own copy of click. In both, the parent of the
-# class
+# Depending on its version, typer raises click's errors or those of its own copy of click. In both, the parent of the class
 # that it exports covers mistakes on the command line.
 _CommandLineError: type[Any] = typer.BadParameter.__mro__[1]
 
