@@ -75,7 +75,14 @@ def test_bad_values_are_sentences(index: Path, command: Callable[..., Outcome], 
         (("x", "--near-duplicates", "99"), "leave the query and --where out"),
         (("x", "--cleaned", tmp_path / "c"), "--output and --cleaned are for --near-duplicates"),
         (("--near-duplicates", "99", "--output", tmp_path / "pairs.txt"), "pairs are written to .csv or .jsonl"),
-        (("--near-duplicates", "99", "--output", tmp_path / "no" / "pairs.csv"), "cannot be written"),
+        (
+            ("--near-duplicates", "99", "--output", tmp_path / "no" / "pairs.csv"),
+            "cannot be written: there is no folder",
+        ),
+        (
+            ("--near-duplicates", "99", "--cleaned", tmp_path / "no" / "left.txt"),
+            "cannot be written: there is no folder",
+        ),
     ):
         outcome = command("search", index, *words)
         assert outcome.code in (1, 2), outcome

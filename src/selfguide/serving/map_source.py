@@ -118,7 +118,7 @@ def draw(index: Path, page: Path) -> None:
     found = open_index(index)
     name = Path(found.record.encoder or "the encoder").name
     sentences, vectors = sampled(found, MOST)
-    write_text(page, vector_map(sentences, [(name, vectors)], read=len(found)).html(index.name))
+    write_text(page, vector_map(sentences, [(name, vectors)], read=len(found)).html(index.name.removesuffix(".index")))
 
 
 def sampled(index: Index, most: int, seed: int = 1) -> tuple[list[str], NDArray[np.float32]]:
