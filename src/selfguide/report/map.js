@@ -76,10 +76,11 @@
     dots.putImageData(image, 0, 0);
     context.setTransform(ratio, 0, 0, ratio, 0, 0);
     context.clearRect(0, 0, width, height);
-    if (state.hit !== null && state.hit.length <= BEACONS) state.hit.forEach(beacon);
+    const few = state.hit !== null && state.hit.length <= BEACONS;
+    if ((state.hit === null || few) && !state.moving) nameGroups(zoom, few ? 0.45 : 1);
+    if (few) state.hit.forEach(beacon);
     if (state.picked >= 0) mark(state.picked, 9);
     if (state.hovered >= 0) mark(state.hovered, 7);
-    if (state.hit === null && !state.moving) nameGroups(zoom);
   }
 
   // Coverage of the pixels around a disc, by its size and by where in a pixel its middle lies, in quarters.
@@ -177,7 +178,8 @@
     context.fill();
   }
 
-  function nameGroups(zoom) {
+  function nameGroups(zoom, alpha) {
+    context.globalAlpha = alpha;
     context.textAlign = "center";
     context.textBaseline = "middle";
     context.lineJoin = "round";
@@ -198,6 +200,7 @@
       context.fillStyle = colours.ink;
       context.fillText(text, middle, y);
     });
+    context.globalAlpha = 1;
   }
 
   const toScreen = ([x, y]) => [x * state.scale * state.stretch + state.left, y * state.scale + state.top];
