@@ -23,7 +23,7 @@ const inked = () => context.getImageData(0, 0, $("dots").width, $("dots").height
 await wait(100);
 const first = inked();
 told.drawn = first > 0;
-$("search").value = "CAFE quotes"; $("search").dispatchEvent(new Event("input")); await wait(60);
+$("search").value = "CAFE quotes"; $("search").dispatchEvent(new Event("input")); await wait(300);
 told.found = $("found").textContent; told.listed = [...document.querySelectorAll("#list span")].map((one) => one.textContent);
 const marks = $("map").getContext("2d").getImageData(0, 0, $("map").width, $("map").height).data;
 told.marked = marks.some((value, at) => at % 4 === 3 && value === 255);  // the groups' names are faint meanwhile
