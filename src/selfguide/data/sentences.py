@@ -195,7 +195,7 @@ class _Pass:
                     yield sentences
 
     def _kept(self) -> Generator[tuple[Block, Rows, list[Row]], None, None]:
-        # Rows with other columns do not go by way of the disk, so their sentences' hashes stay in memory.
+        # Rows with other columns are never spilled to disk, so their sentences' hashes stay in memory.
         in_memory = sys.maxsize if self._with_columns else IN_MEMORY
         # Not from a pipe, which may keep the thread waiting, or from a caller's generator, which is not ours to run in a thread.
         ahead = not any(reader.one_shot for reader in self._readers)
