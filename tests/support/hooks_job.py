@@ -90,12 +90,13 @@ def train(bert: Path, dev_file: Path, folder: Path, replace: Callable[[Any, str,
         "dev_every": 3,
         "checkpoint_minutes": 0.0,
     }
-    given = {"output": folder / "run", "device": "cpu", "quiet": True, "report": False}
+    given: dict[str, Any] = {"output": folder / "run", "device": "cpu", "quiet": True, "report": False}
     with pytest.raises((InterruptedRun, KeyboardInterrupt)):
         selfguide.train(bert, toy_sentences(60), "ct", **settings, **given)
     selfguide.train(bert, toy_sentences(60), "ct", resume=True, **settings, **given)
     replace(checkpointed_trainer, "SHUFFLED", 10)
-    selfguide.train(bert, toy_sentences(12), "simcse", epochs=2.0, batch_size=4, device="cpu", quiet=True)
+    given |= {"output": folder / "computed order", "epochs": 2.0, "batch_size": 4}
+    selfguide.train(bert, toy_sentences(12), "simcse", **given)
 
 
 def missing(hooks: Hooks, called: set[tuple[type, str]]) -> set[str]:

@@ -216,7 +216,7 @@ class RowFilter:
         assert self._seen is not None
         spilled = SpilledHashes(folder, self._seen.take_runs())
 
-        def segments(stopped: Callable[[], bool]) -> Iterator[WaitingRows]:
+        def segments(stopped: Callable[[], bool]) -> Generator[WaitingRows, None, None]:
             return self._segments(batches, folder, stopped)
 
         with closing(prepared_ahead(segments) if self._ahead else segments(lambda: False)) as waiting_rows:
