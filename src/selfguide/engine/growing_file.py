@@ -34,7 +34,15 @@ class GrowingFile:
         return self._size, self._digest.hexdigest()
 
     def reopen(self, size: int, digest: str) -> bool:
-        """Open what an interrupted process left, and cut off what does not count; return whether the rest is sound."""
+        """Open what an interrupted process left, and cut off what does not count.
+
+        Args:
+            size: Bytes that count.
+            digest: SHA-256 of those bytes after the start.
+
+        Returns:
+            Whether the rest is sound.
+        """
         with self.path.open("rb") as file:
             file.seek(self.start)
             left = size - self.start
