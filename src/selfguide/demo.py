@@ -113,7 +113,7 @@ def _fused(tuned: Path, sentences: list[str]) -> SentenceTransformer:
 
 
 def _adapted(tuned: Path, sentences: list[str], seed: int) -> tuple[SentenceTransformer, str]:
-    """Do what ``selfguide adapt --encoder TUNED`` does, in a folder inside the tuned one's; return what it said, too."""
+    """Do what ``selfguide adapt --encoder TUNED`` does, in a folder inside the tuned one's; return what was chosen as well."""
     output = tuned / "adapted"
     encoder = adapt(tuned, sentences, output=output, seed=seed, overwrite=True, report=False, quiet=True)
     return encoder, str(RunRecord.from_file(output / RUN_FILE).choice["sentence"])

@@ -195,7 +195,7 @@ def test_an_unforeseen_error_is_one_sentence_too(command: Command, monkeypatch: 
     code, out, err = command("similarity", "a", "b")
     assert (code, out) == (70, "")
     assert err == (
-        "selfguide: Something went wrong that selfguide did not foresee: RuntimeError: the first line and a second. "
+        "selfguide: Unexpected error, which is a bug in selfguide: RuntimeError: the first line and a second. "
         "Set SELFGUIDE_DEBUG=1 to see where, and please report it.\n"
     )
     monkeypatch.setenv("SELFGUIDE_DEBUG", "1")

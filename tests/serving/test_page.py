@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 import selfguide
-from experiments.webdriver import CHROMIUM, DRIVER, Page, browser
 from selfguide.report.map_page import MapCluster, MapSide, map_page
 from served import Served
 from toys import toy_sentences
+from webdriver import CHROMIUM, DRIVER, Page, browser
 
 pytestmark = [
     pytest.mark.slow,

@@ -51,7 +51,7 @@ SOURCES = ("table", "text", "both")
 PRIOR_TOKENS = 100_000.0
 TABLE = "english.tsv.xz"
 MOST_UNSEEN = 0.3
-"""Share of a text's words outside the table above which a user is told; of English prose some per cent are."""
+"""Warn when a larger share of a text's words is missing from the table; in English prose a few per cent are."""
 # A word keeps its inner apostrophe (don't), but a final 's is a word of its own; abbreviations (u.s.) and numbers (1,000)
 # stay whole; every punctuation mark is a word.
 _WORD = re.compile(r"(?:[^\W\d_]\.){2,}|[^\W\d_]+(?:'(?!s\b)[^\W\d_]+)*|'s\b|\d+(?:[.,]\d+)*|[^\w\s]|_")

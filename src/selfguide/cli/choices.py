@@ -1,4 +1,4 @@
-"""What a newcomer is told first: three choices for what they have."""
+"""The recommended first commands, by what a user starts from."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ RECOMMENDED: tuple[tuple[str, str], ...] = (
         "selfguide train notes.txt --encoder bert-base-uncased --method fused",
     ),
 )
-"""What somebody has, and the command for it."""
+"""A starting point, and the recommended command for it."""
 
 _PAIRS = (
     "Graded pairs of your own? --dev pairs.tsv lets them choose the weights; `selfguide compare` tries several methods."

@@ -53,7 +53,9 @@ def search(
             show_default=False,
         ),
     ] = None,
-    seed: Annotated[int, typer.Option(help="With --near-duplicates: of the rows that say what a percentile is.")] = 1,
+    seed: Annotated[
+        int, typer.Option(help="With --near-duplicates: seed of the sample that defines the percentile.")
+    ] = 1,
     json_lines: Annotated[bool, typer.Option("--json", help="One JSON object a hit, with all columns.")] = False,
     encoder: Annotated[
         str | None,

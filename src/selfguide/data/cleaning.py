@@ -26,7 +26,7 @@ _INVISIBLE = re.compile(
 )
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
-# What became of a row; several apply to a line that is truncated and kept, for instance.
+# Flags of a row; several can apply, for instance to a line that is truncated and kept.
 KEPT, BLANK, TOO_LONG, DUPLICATE, MISSING, REPLACED, BAD = 1, 2, 4, 8, 16, 32, 64
 
 
@@ -49,7 +49,7 @@ class MarkedText(str):
 
 
 class Record(MarkedText):
-    """A row that brings the other cells of its record along."""
+    """A row together with the other cells of its record."""
 
     __slots__ = ("columns",)
 
@@ -57,7 +57,7 @@ class Record(MarkedText):
 
     @classmethod
     def of(cls, row: str, columns: dict[str, object]) -> Record:
-        """Return a row with its record's other cells, and with the marks that it has."""
+        """Return a row with the other cells of its record; its flags are kept."""
         marks = {name: getattr(row, name, False) for name in ("replaced", "truncated", "bad")}
         record = cls(row, **marks)
         record.columns = columns
@@ -65,7 +65,7 @@ class Record(MarkedText):
 
 
 class Cell(str):
-    """A cell of a table whose type its text alone can say."""
+    """A cell of a table whose type has to be inferred from its text."""
 
     __slots__ = ()
 
@@ -128,7 +128,7 @@ class FilteredBatch(NamedTuple):
     flags: bytearray  # one for each row of the batch
     sentences: list[str]
     rows: list[int]  # the row in the batch that each sentence comes from
-    raw: list[Row]  # the batch as it was read; empty where it went by way of the disk
+    raw: list[Row]  # the batch as it was read; empty if the rows were spilled to disk
 
 
 class RowFilter:
@@ -152,8 +152,8 @@ class RowFilter:
             batches: The rows.
 
         Yields:
-            What is left of each batch, and what was dropped for which reason; the rows as they were read, unless they went by
-            way of the disk.
+            What is left of each batch, and what was dropped for which reason; the rows as they were read, unless they were
+            spilled to disk.
         """
         rest = iter(batches)
         for batch in rest:
@@ -208,7 +208,7 @@ class RowFilter:
         return self._marked(filtered, self._seen.first_occurrences(hash_sentences(filtered.sentences)).tolist())
 
     def _cleaned(self, batch: list[Row]) -> FilteredBatch:
-        """Clean rows and drop those that are of no use, but not yet the repeats."""
+        """Clean rows and drop blank and over-long ones, but not yet the repeats."""
         max_chars = self._options.max_chars
         filtered = FilteredBatch(bytearray(len(batch)), [], [], batch)
         for row, raw in enumerate(batch):

@@ -163,7 +163,7 @@ class _Pass:
 
     def rows(self) -> Iterator[tuple[str, Row]]:
         """Yield the sentences, each with the row that it comes from where other columns are wanted."""
-        # Rows with other columns do not go by way of the disk, so their sentences' hashes stay in memory.
+        # Rows with other columns are never spilled to disk, so their sentences' hashes stay in memory.
         row_filter = RowFilter(self._options, sys.maxsize) if self._with_columns else RowFilter(self._options)
         left = self._options.limit
         with closing(self._batches()) as batches, closing(row_filter.filtered(batches)) as filtered:

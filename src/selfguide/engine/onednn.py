@@ -1,8 +1,7 @@
 """Linear layers by oneDNN, on processors for which MKL has no fast kernels.
 
-PyTorch computes fp32 linear layers with MKL, which has no fast kernels for AMD's processors; oneDNN, which PyTorch brings
-along, has. Both compute in fp32; they add in another order, so results differ by
-rounding. oneDNN can apply GELU in the same pass.
+PyTorch computes fp32 linear layers with MKL, which has no fast kernels for AMD's processors; oneDNN, which is part of PyTorch,
+has. Both compute in fp32, but add in another order, so results differ by rounding. oneDNN can apply GELU in the same pass.
 """
 
 from __future__ import annotations

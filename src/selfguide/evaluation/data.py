@@ -216,7 +216,7 @@ def _on_hub(search: _Search, copy: HubCopy) -> TaskData:
 
 @dataclass(frozen=True)
 class _Search:
-    """What was asked for, and the checks of what was found."""
+    """The rows that were asked for, and the checks of those that were found."""
 
     task: Task
     text: TextForm

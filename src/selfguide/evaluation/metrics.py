@@ -1,6 +1,6 @@
 """Metrics of sentence pairs: similarities of vectors, how well they follow the grades, and bootstrap intervals.
 
-Everything here is a fraction (a correlation of 0.8, an accuracy of 0.9); whoever reports it multiplies by 100.
+Everything here is a fraction (a correlation of 0.8, an accuracy of 0.9); callers that report it multiply by 100.
 """
 
 from __future__ import annotations

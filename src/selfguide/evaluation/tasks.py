@@ -163,7 +163,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
     RETRIEVAL: ("scifact", "cranfield", "cisi"),
     "multilingual": (*(f"sts17-{pair}" for pair in _STS17), "korsts", "stsb-de", "stsb-es", "sts14-es"),
 }
-"""Names that stand for several tasks, the most telling first; the papers' averages are over ``sts`` and over ``transfer``.
+"""Names that stand for several tasks, the most important first; the papers' averages are over ``sts`` and over ``transfer``.
 With a data folder, ``retrieval`` stands for the retrieval sets that it has: these, and those of one's own."""
 
 CORPORA: dict[str, Task] = {

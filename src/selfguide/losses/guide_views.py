@@ -54,7 +54,7 @@ def _decided(decision: Path) -> bool:
 
 
 def _may_pay(loss: SelfGuidedLoss, run: Preparation) -> bool:
-    """Decide what needs no hashing: text in several columns, or not tokenised before training, is not cached."""
+    """Decide without hashing: text in several columns, or not tokenised before training, is not cached."""
     if loss.keep_views == "no" or run.text is None or run.columns != 1:
         return False
     return loss.keep_views != "auto" or _read_again(run) or bool(entries(VIEWS))

@@ -1,8 +1,8 @@
 """One batch over the processes of a distributed run: each sees the candidates of all, and computes the rows of its own anchors.
 
 A trainer averages the gradients of its W processes. So each multiplies its share of the loss by W, and the average is the
-gradient that one process with the whole batch would have. Vectors are gathered with their gradient: what the anchors of another
-process say about a vector comes back to the process that computed it.
+gradient that one process with the whole batch would have. Vectors are gathered with their gradient: the gradient that the
+anchors of another process give a vector is returned to the process that computed it.
 """
 
 from __future__ import annotations
