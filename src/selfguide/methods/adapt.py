@@ -209,7 +209,7 @@ class Adapt(TuningMethod):
             choice, outcome.encoder = _centred(encoder, share, spread)
             return outcome, choice
         why = f"{spread.reason_to_stay}: the encoder came back as it was."
-        return outcome, Choice(AS_IT_WAS, "how the embeddings are spread", spread.scores, None, why)
+        return outcome, Choice(AS_IT_WAS, "how the embeddings are spread", spread.scores, why)
 
 
 @contextmanager
@@ -283,7 +283,7 @@ def _by_dev(
         sentence = f"Nothing was better on the dev pairs ({100 * before:.2f}): the encoder came back as it was."
     else:
         sentence = f"Kept {name}: the dev pairs went from {100 * before:.2f} to {100 * score:.2f}."
-    choice = Choice(share, "dev pairs", tuple(scores), None, sentence, score, centring if chosen is not None else 0.0)
+    choice = Choice(share, "dev pairs", tuple(scores), sentence, score, centring if chosen is not None else 0.0)
     return choice, encoder if chosen is None else centred(encoder, chosen, centring)
 
 
@@ -307,13 +307,13 @@ def _by_general_pairs(averages: WeightAverages, reason: str) -> Choice:
         what = f"But training made it worse on {BY_GENERAL_PAIRS} ({100 * before:.2f} before): the encoder came back as it was."
     else:
         what = f"Kept {_way(kept)}: {BY_GENERAL_PAIRS} went from {100 * before:.2f} to {100 * best:.2f}."
-    return Choice(kept, BY_GENERAL_PAIRS, tuple(scores), None, f"{reason}. {what}")
+    return Choice(kept, BY_GENERAL_PAIRS, tuple(scores), f"{reason}. {what}")
 
 
 def _centred(encoder: SentenceTransformer, share: float, spread: Spread) -> tuple[Choice, SentenceTransformer]:
     """Centre an encoder that has a cone and is not to be trained."""
     sentence = f"{spread.cone}, so {100 * share:.0f} % of the text's mean embedding was subtracted."
-    choice = Choice(AS_IT_WAS, "how the embeddings are spread", spread.scores, None, sentence, None, share)
+    choice = Choice(AS_IT_WAS, "how the embeddings are spread", spread.scores, sentence, None, share)
     return choice, centred(encoder, spread.mean, share)
 
 
