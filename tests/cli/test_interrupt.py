@@ -183,18 +183,18 @@ def test_sigterm_while_the_text_is_read_ends_as_ctrl_c_does(
     command: Command, bert: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from selfguide.data import Sentences
+    from selfguide.data.blocks import Block
 
-    reading = Sentences.__iter__
+    reading = Sentences.blocks
 
-    def interrupted(self: Sentences) -> Iterator[str]:
-        for number, sentence in enumerate(reading(self)):
-            if number == 5:
-                os.kill(os.getpid(), signal.SIGTERM)
-            yield sentence
+    def interrupted(self: Sentences) -> Iterator[Block]:
+        for block in reading(self):
+            os.kill(os.getpid(), signal.SIGTERM)
+            yield block
 
     words = ("train", "notes.txt", "--encoder", bert, *QUICK, "--max-steps", "1", "--output", "tuned")
     with monkeypatch.context() as patch:
-        patch.setattr(Sentences, "__iter__", interrupted)
+        patch.setattr(Sentences, "blocks", interrupted)
         outcome = command(*words)
     assert outcome.code == 130
     assert the_refusal(outcome).endswith("selfguide train --output tuned --resume")
