@@ -20,7 +20,9 @@ from selfguide.errors import SelfguideError
 def on_disk(monkeypatch: pytest.MonkeyPatch, in_memory: int, segment: int) -> None:
     """Read in small blocks, and leave the memory early."""
     monkeypatch.setattr("selfguide.data.lines.BLOCK", 2048)
-    monkeypatch.setattr(module, "RowFilter", lambda options: RowFilter(options, in_memory, segment))
+    monkeypatch.setattr(
+        module, "RowFilter", lambda options, most, ahead: RowFilter(options, min(in_memory, most), segment, ahead)
+    )
 
 
 @pytest.fixture

@@ -344,7 +344,7 @@ def _shapes(vocabulary: Vocabulary, words: list[str]) -> list[Callable[[str], st
     """Return the forms of a word in running text that this tokenizer distinguishes, found by trying a few words.
 
     After a space or not, capitalised or not: for some tokenizers these are all different tokens. Each gets the word's
-    frequency, since the weight belongs to the word, whatever its form.
+    frequency, since the weight belongs to the word in all its forms.
     """
     every: list[Callable[[str], str]] = [
         lambda word: f" {word}",

@@ -200,7 +200,7 @@ def translated_errors(source: ByteSource) -> Iterator[None]:
             message = f"{source.name} ends too early: its {kind} data is cut short; copy or download it again."
         elif kind and not getattr(error, "errno", None):
             message = (
-                f"{source.name} is damaged or no {kind} file at all: copy it again, or mend the ending of its name."
+                f"{source.name} is damaged or no {kind} file at all: copy it again, or correct the ending of its name."
             )
         else:
             message = f"{source.name} cannot be read: {getattr(error, 'strerror', None) or error}."
@@ -336,7 +336,7 @@ class TextLines:
             if isinstance(line, MarkedText):
                 if line.truncated:
                     raise self.error(
-                        f"is longer than {LONGEST_LINE >> 20} MiB, which is no row of a table; is it the right file?"
+                        f"is longer than {LONGEST_LINE >> 20} MiB, which cannot be a row of a table; is it the right file?"
                     )
                 self._replaced = self._replaced or line.replaced
             yield line

@@ -17,6 +17,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from selfguide.data.blocks import Block
+from selfguide.data.dedup import distinct
+
 if TYPE_CHECKING:
     from selfguide.data.dedup import Hashes, Mask
 
@@ -24,8 +27,8 @@ IN_MEMORY = 4_000_000
 """Distinct sentences whose hashes stay in memory: 32 MB."""
 SEGMENT = 2_000_000
 """Rows that wait together once there are more."""
-_BLOCK = 1 << 20
-"""Hashes that are read from a file at a time: 8 MB."""
+_BLOCK = 1 << 17
+"""Hashes that are read from a file at a time: 1 MB, so that a search stays in the processor's cache."""
 _HEAD = struct.Struct("<QQQ")
 
 
@@ -35,7 +38,7 @@ class SpilledHashes:
     Args:
         folder: An empty folder for the files, which this object owns.
         runs: Sorted arrays of distinct hashes to begin with, the longest first.
-        block: Hashes that are read at a time; by default 8 MB of them.
+        block: Hashes that are read at a time; by default 1 MB of them.
     """
 
     def __init__(self, folder: Path, runs: list[Hashes], block: int | None = None) -> None:
@@ -60,7 +63,7 @@ class SpilledHashes:
         """
         import numpy as np
 
-        values, positions = np.unique(hashes, return_index=True)
+        values, positions = distinct(hashes)
         new = np.ones(values.size, dtype=np.bool_)
         for path, _ in self._files:
             start = 0
@@ -128,7 +131,7 @@ class WaitingBatch(NamedTuple):
     """A cleaned batch of rows before its repeats are dropped."""
 
     flags: bytearray
-    sentences: list[str]
+    sentences: Block
 
 
 class WaitingRows:
@@ -148,10 +151,10 @@ class WaitingRows:
         """Append a batch.
 
         Args:
-            batch: The batch; a sentence holds no newline.
+            batch: The batch.
             hashes: Of its sentences.
         """
-        text = "\n".join(batch.sentences).encode()
+        text = batch.sentences.lines
         self._file.write(_HEAD.pack(len(batch.flags), len(batch.sentences), len(text)))
         self._file.write(batch.flags)
         self._file.write(text)
@@ -171,8 +174,7 @@ class WaitingRows:
             while head := file.read(_HEAD.size):
                 flags, sentences, size = _HEAD.unpack(head)
                 read = bytearray(file.read(flags))
-                text = file.read(size).decode()
-                yield WaitingBatch(read, text.split("\n") if sentences else [])
+                yield WaitingBatch(read, Block(sentences, lines=file.read(size)))
 
     def close(self) -> None:
         """Remove the file."""

@@ -92,7 +92,7 @@ class Manifest:
             made = cls(**{**known, "slices": [Slice(**part) for part in known["slices"]]})
             sound = content["digest"] == made.digest and content["format"] == _FORMAT
         except FileNotFoundError:
-            raise SelfguideError(f"{folder} has no {MANIFEST}: it is no folder of parts.") from None
+            raise SelfguideError(f"{folder} has no {MANIFEST}: it is not a folder of parts.") from None
         except (OSError, ValueError, KeyError, TypeError, UsageError):
             sound = False
         if not sound:

@@ -6,11 +6,11 @@ It is on disk so that its size does not matter, and so that a resumed run trains
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from selfguide.data import Sentences
+from selfguide.data.blocks import regrouped
 from selfguide.engine.vocabulary_fit import foreign_text
 from selfguide.errors import SelfguideError
 from selfguide.files import file_digest, read_json, write_text
@@ -78,7 +78,7 @@ def _check(arrow: Path, summary_file: Path) -> None:
         )
 
 
-def _write_arrow(path: Path, sentences: Iterable[str], reporter: Reporter, chunk: int = 10_000) -> None:
+def _write_arrow(path: Path, sentences: Sentences, reporter: Reporter, chunk: int = 10_000) -> None:
     import pyarrow as pa
 
     schema = pa.schema([("sentence", pa.string())])
@@ -87,19 +87,13 @@ def _write_arrow(path: Path, sentences: Iterable[str], reporter: Reporter, chunk
         pa.ipc.new_stream(sink, schema) as writer,
         reporter.bar("reading", None, "sentences") as advance,
     ):
-        batch: list[str] = []
-        for sentence in sentences:
-            batch.append(sentence)
-            if len(batch) == chunk:
-                writer.write_batch(pa.record_batch([batch], schema=schema))
-                advance(len(batch), "")
-                batch = []
-        if batch:
-            writer.write_batch(pa.record_batch([batch], schema=schema))
+        for array in regrouped(sentences.blocks(), chunk):
+            writer.write_batch(pa.record_batch([array], schema=schema))
+            advance(len(array), "")
 
 
 def check_text(text: Dataset, encoder: SentenceTransformer, reporter: Reporter) -> None:
-    """Warn where the text is likely to be of no use.
+    """Warn about a text that is likely to be useless for training.
 
     Args:
         text: The text as a dataset.
