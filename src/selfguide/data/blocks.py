@@ -98,7 +98,8 @@ class Block:
         if self._strings is not None:
             return pa.array(self._strings, pa.string())
         codes = np.frombuffer(self.lines, dtype=np.uint8)
-        return self._as_arrow(codes[codes != ord("\n")], self.ends - np.arange(self.count, dtype=np.int32))
+        breaks: Places = np.arange(self.count, dtype=np.int32)  # how many there are before each line
+        return self._as_arrow(codes[codes != ord("\n")], np.subtract(self.ends, breaks, dtype=np.int32))
 
     @staticmethod
     def _as_arrow(content: Any, ends: Places) -> pa.Array:
