@@ -20,9 +20,9 @@ import numpy as np
 
 from experiments.origins import NONE
 from experiments.provenance import RESULTS, command_parser, provenance, text_facts, write
-from experiments.webdriver import Page, browser
 from selfguide.data.resources import demo_sentences
 from selfguide.report.map_page import MapCluster, MapSide, map_page
+from tests.support.webdriver import Page, browser
 
 SEED = 1
 COUNTS = (3_200, 10_000, 50_000)

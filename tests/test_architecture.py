@@ -67,3 +67,15 @@ def test_no_method_is_named_where_methods_are_used(room: str) -> None:
             if isinstance(node, ast.Constant) and isinstance(node.value, str) and " " not in node.value:
                 named += [f"{path.name}: {word}" for word in names & set(re.split(r"[,+:]", node.value))]
     assert named == []
+
+
+def test_tests_of_the_package_use_nothing_of_the_experiments() -> None:
+    """Pages are written from results files by a package of ``experiments/``, so its tests are in ``tests/docs``."""
+    importing = re.compile(r"^\s*(from|import) experiments\b", re.MULTILINE)
+    found = [
+        str(path.relative_to(ROOT))
+        for path in sorted((ROOT / "tests").rglob("*.py"))
+        if importing.search(path.read_text(encoding="utf-8"))
+    ]
+    assert found
+    assert [path for path in found if not path.startswith(("tests/experiments/", "tests/docs/"))] == []

@@ -13,16 +13,14 @@ import torch
 import selfguide
 from experiments.adapt.judges import Judge, pair_cosines
 from experiments.adapt.recipes import recipe
-from experiments.adapt.scores import NEIGHBOURS, Encode, Vectors
-from experiments.adapt.scores import Probe as FullProbe
+from experiments.adapt.scores import NEIGHBOURS, Encode, Probe, Vectors
 from experiments.adapt.texts import some_sentences
 from experiments.adapt.unhelpful import unhelpful_text
 from experiments.provenance import device_name
 from selfguide.calibration.centring import mean_cosine, one_sidedness
-from selfguide.data.resources import demo_sentences
+from selfguide.calibration.spread import general_sentences
 from selfguide.engine.encode import sentence_vectors
-from selfguide.methods.adapt import GENERAL, SAMPLE
-from selfguide.training.self_retrieval import Probe
+from selfguide.methods.adapt import SAMPLE
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -128,11 +126,6 @@ class Moved:
         return {"kept": float(np.mean([len(set(one) & set(two)) / len(one) for one, two in pairs]))}
 
 
-def general_sentences() -> list[str]:
-    """Return the sentences of general English that ``selfguide adapt`` compares a text with."""
-    return Probe.of(demo_sentences(), GENERAL, 0, 1).sentences
-
-
 def _nearest(vectors: Vectors) -> NDArray[np.int64]:
     cosines = vectors @ vectors.T
     np.fill_diagonal(cosines, -2)
@@ -147,7 +140,7 @@ class LabelFree:
     """The label-free scores of candidates on a text, against those of the original."""
 
     def __init__(self, sentences: Sequence[str], seed: int, original: Encode) -> None:
-        self.probe = FullProbe.of(sentences, seed=seed)
+        self.probe = Probe.of(sentences, seed=seed)
         self.before = self.probe.measure(original)
 
     def scores(self, encode: Encode) -> dict[str, Any]:

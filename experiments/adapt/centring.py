@@ -44,10 +44,9 @@ from experiments.provenance import (
 from selfguide.calibration.centring import mean_cosine, one_sidedness
 from selfguide.calibration.linear_maps import LinearMap, whitening_map
 from selfguide.calibration.moments import Moments
-from selfguide.data.resources import demo_sentences
+from selfguide.calibration.spread import LEAST_COSINE, MOST_COMMON, general_sentences
 from selfguide.files import read_json
-from selfguide.methods.adapt import GENERAL, LEAST_COSINE, MOST_COMMON, SAMPLE, AdaptOptions
-from selfguide.training.self_retrieval import Probe
+from selfguide.methods.adapt import SAMPLE, AdaptOptions
 
 PROTOCOL = (
     "own: Spearman x 100 of cosine and grade on the text's own pairs, or the task's main metric x 100; gain: over the encoder as "
@@ -166,11 +165,6 @@ def cell(encode: Remembering, judge: Judge, arguments: argparse.Namespace) -> di
             for kind in arguments.instead
         },
     }
-
-
-def general_sentences() -> list[str]:
-    """Return the sentences of general English that ``selfguide adapt`` compares a text with."""
-    return Probe.of(demo_sentences(), GENERAL, 0, 1).sentences
 
 
 def ruled(row: Mapping[str, Any], found: Mapping[str, Any]) -> float:

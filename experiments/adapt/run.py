@@ -69,11 +69,12 @@ def main() -> None:
         "failed": failed,
         "cells": rows,
         "recipes": summary.by_recipe(rows),
-        "choices": choice.validated(rows),
     }
+    if arguments.scores:
+        content["choices"] = choice.validated(rows)
+        print(choice.text(content["choices"]))
     write(arguments.out, content)
     print(summary.text(content["recipes"]))
-    print(choice.text(content["choices"]))
 
 
 def _texts(arguments: argparse.Namespace) -> dict[str, Any]:
@@ -125,6 +126,7 @@ def _jobs(encoders: dict[str, Path], arguments: argparse.Namespace) -> Iterator[
                 "max_steps": arguments.max_steps,
                 "precision": arguments.precision,
                 "also": arguments.also,
+                "free": arguments.scores,
             },
         )
 
@@ -148,6 +150,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--work", type=Path, default=Path(".device-adapt"), help="folder for one file a cell; kept")
     parser.add_argument("--out", type=Path, help="default: adapt-LIST.json among the results")
     parser.add_argument("--max-steps", type=int, default=0, help="rehearsal: training steps")
+    parser.add_argument("--no-scores", dest="scores", action="store_false", help="without the label-free scores")
     arguments = parser.parse_args()
     if not arguments.data or not (Path(arguments.data) / "domain").is_dir():
         parser.error("set SELFGUIDE_DATA (or --data) to a folder with domain/, nli/, sts/ and transfer/")

@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rich.console import Console
-from rich.table import Table
 
 from selfguide.correlation import spearman
 from selfguide.data.pairs import Pairs
@@ -26,6 +25,7 @@ from selfguide.engine.encode import cosine, encode
 from selfguide.models.encoders import load_encoder
 from selfguide.options import SEED, check
 from selfguide.progress import Reporter
+from selfguide.report.table import Cell, Heading, Table, print_table
 from selfguide.runs.run import adapt, run, train
 from selfguide.training.configuration import RUN_FILE, RunConfig, RunRecord
 
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 # Nobody should look for this row in the papers.
 FUSED = "fused: tuned [CLS] and layer 0 (ours, not in the papers)"
 ADAPTED = "tuned with SG-OPT, then adapted (ours, not in the papers)"
+ADAPTING_STEPS = 8
 
 
 def score(encoder: SentenceTransformer, pairs: Pairs) -> float:
@@ -109,20 +110,18 @@ def _fused(tuned: Path, sentences: list[str]) -> SentenceTransformer:
     A sixth of the sentences keeps it to a few seconds. The dev pairs select the weight, as they did the checkpoint.
     """
     some, dev = sentences[::6], demo_file("pairs-dev.tsv")
-    return train(tuned, some, "fused", output=tuned / "fused", tune="none", dev=dev, overwrite=True, report=False)
+    output = tuned / "fused"
+    return train(tuned, some, "fused", output=output, tune="none", dev=dev, overwrite=True, report=False, quiet=True)
 
 
 def _adapted(tuned: Path, sentences: list[str], seed: int) -> tuple[SentenceTransformer, str]:
-    """Do what ``selfguide adapt --encoder TUNED`` does, in a folder inside the tuned one's; return what it said, too."""
+    """Do what ``selfguide adapt --encoder TUNED`` does, in a folder inside the tuned one's; return what was chosen as well."""
     output = tuned / "adapted"
     encoder = adapt(tuned, sentences, output=output, seed=seed, overwrite=True, report=False, quiet=True)
     return encoder, str(RunRecord.from_file(output / RUN_FILE).choice["sentence"])
 
 
 def _show_table(console: Console, table: dict[str, float], count: int) -> None:
-    best = max(table.values())
-    shown = Table("sentence vector", "Spearman x 100", title=f"{count} graded pairs (test half)", title_justify="left")
-    for name, value in table.items():
-        cell = f"[bold]{value:.1f}[/bold]" if value == best else f"{value:.1f}"
-        shown.add_row(name.replace("cls", "[CLS]").replace("[", r"\["), cell)
-    console.print(shown)
+    headings = [Heading("sentence vector"), Heading("Spearman x 100", better="high")]
+    rows = [[Cell(name.replace("cls", "[CLS]")), Cell(f"{value:.1f}", value=value)] for name, value in table.items()]
+    print_table(Table(headings, rows, caption=f"{count} graded pairs (test half)"), console)

@@ -74,7 +74,7 @@ def test_a_damaged_file_of_statistics_does_not_matter_to_fresh(bert: Path, dev_f
     _fused(bert, dev=dev_file, output=tmp_path / "out")
     whole = calibrate(tmp_path / "out", TEXT[:150], tmp_path / "whole", fresh=True, device="cpu")
     (tmp_path / "out" / STATISTICS_FILE).write_bytes(b"nothing")
-    with pytest.raises(SelfguideError, match="say --fresh"):
+    with pytest.raises(SelfguideError, match="use --fresh"):
         calibrate(tmp_path / "out", TEXT[:150], tmp_path / "more", device="cpu")
     made = calibrate(tmp_path / "out", TEXT[:150], tmp_path / "made", fresh=True, device="cpu")
     ours, theirs = (selfguide.load_encoder(folder, device="cpu").encode(TEXT[:20]) for folder in (made, whole))

@@ -161,7 +161,7 @@ def test_a_failure_midway_keeps_what_was_there_and_what_was_done(
     monkeypatch.setattr(encoding, "sentence_vectors", lambda model, chunk, *options: np.ones((len(chunk), 32), "f4"))
     code, out, err = command(*words, "--resume")
     assert (code, out) == (0, "")
-    assert err.startswith("Going on after 4,096 sentences.\n")
+    assert err.startswith("Resuming after 4,096 sentences.\n")
     assert "5,001 sentences x 32 dimensions" in err
     assert {path.name for path in tmp_path.iterdir()} == {"many.txt", output.name}
     np.testing.assert_array_equal(read(output)[1][:, 0], [0] * 4096 + [1] * 905)

@@ -150,7 +150,8 @@ def test_the_help_of_train_shows_the_methods_own_defaults(command: Command) -> N
     assert "Highest learning rate. [default: 3e-05]" in text
     text = shown("adapt", "--help")
     assert "Training (defaults of adapt)" in text
-    assert "Highest learning rate. [default: by the size of the text]" in text
+    assert "Highest learning rate. [default: 1e-05]" in text
+    assert "Passes over the text. [default: by the size of the text]" in text
     assert "Did you mean 'simcse'?" in command("train", "--method", "simces", "--help").err
 
 
@@ -200,7 +201,7 @@ def test_an_unforeseen_error_is_one_sentence_too(command: Command, monkeypatch: 
     code, out, err = command("similarity", "a", "b")
     assert (code, out) == (70, "")
     assert err == (
-        "selfguide: Something went wrong that selfguide did not foresee: RuntimeError: the first line and a second. "
+        "selfguide: Unexpected error, which is a bug in selfguide: RuntimeError: the first line and a second. "
         "Set SELFGUIDE_DEBUG=1 to see where, and please report it.\n"
     )
     monkeypatch.setenv("SELFGUIDE_DEBUG", "1")

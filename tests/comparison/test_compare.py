@@ -109,7 +109,7 @@ def test_settings_reach_those_they_name_and_a_spec_has_the_last_word() -> None:
         ("simcse,simcse", (), "Two rows would both be called 'simcse'"),
         ("mean=simcse", (), "the name of another method"),
         ("=simcse", (), "write label=method"),
-        ("whitening+simcse", (), "for nothing"),
+        ("whitening+simcse", (), "no effect"),
         ("simcse+whitning", (), "Did you mean 'whitening'?"),
         ("cls:pooling=mean", (), "cls knows no setting or option 'pooling'"),
         ("mean", ("simcse.epochs=1",), "no 'simcse' among the methods"),

@@ -253,7 +253,7 @@ def test_wrong_options_are_refused_in_words() -> None:
     for method, wrong, words in (
         ("sif", {"a": 0.0}, "a must be above 0"),
         ("sif", {"frequencies": "web"}, "frequencies must be one of table, text, both, got 'web'"),
-        ("sif", {"remove": 1}, "say --no-whiten"),
+        ("sif", {"remove": 1}, "use --no-whiten"),
         ("sif", {"remove": -1}, "remove must be"),
         ("sif", {"shrinkage": "much"}, "shrinkage must be"),
         ("sif", {"layer": "0"}, "whole number"),

@@ -109,7 +109,7 @@ def test_the_least_sentence(bert: Path, tmp_path: Path) -> None:
 
 
 def test_too_few_layers_are_refused(bert: Path, tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"layer_start is 4: say --layer-start 1 or less"):
+    with pytest.raises(UsageError, match=r"layer_start is 4: use --layer-start 1 or less"):
         wk(bert, tmp_path, layer_start=4)
     for options in ({"layer_start": -1}, {"window": 0}):
         with pytest.raises(UsageError, match="must be at least"):

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import shutil
+from webdriver import CHROMIUM as BROWSER
 
-BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+__all__ = ["BROWSER", "FLAGS"]
 FLAGS = (
     "--headless --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking "
     "--disable-component-update --disable-sync --virtual-time-budget=3000 --enable-logging=stderr --v=0 --dump-dom"

@@ -11,6 +11,6 @@ def the_refusal(outcome: Outcome) -> str:
     assert "Traceback" not in outcome.err
     assert last.startswith("selfguide: ")
     assert not any(line.startswith("selfguide: ") for line in before)
-    assert "did not foresee" not in last
+    assert "which is a bug" not in last
     assert outcome.out == ""
     return last.removeprefix("selfguide: ")

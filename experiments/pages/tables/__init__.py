@@ -9,6 +9,7 @@ from experiments.pages.tables import (
     adapt,
     centring,
     choosing,
+    cone,
     encoders,
     fused,
     main,
@@ -43,6 +44,7 @@ MAKERS: dict[str, Callable[[], str]] = {
         adapt,
         use,
         centring,
+        cone,
         multilingual,
         robustness,
     )

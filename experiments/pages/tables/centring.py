@@ -50,7 +50,7 @@ def unhelpful() -> str:
 
 
 def report() -> str:
-    """The report list: as it is, and what `selfguide adapt` without dev pairs gains."""
+    """The report list: as it is, always centred, and centred only where the encoder has a cone."""
     found = _by_encoder(REPORT)
     texts = list(dict.fromkeys(text for cells in found.values() for text in cells))
     rows = []
@@ -67,7 +67,7 @@ def report() -> str:
             halves, rules = ([form(cell) for cell in cells.values()] for form in (_half, lambda cell: cell["rule"]))
             row += ["", _signed(end(halves)), _signed(end(rules))]
         rows.append(row)
-    head = " | ".join(f"{name}, as it is | always centred | `selfguide adapt`" for name in found)
+    head = " | ".join(f"{name}, as it is | always centred | centred by the rule" for name in found)
     return table(f"text | {head}", rows)
 
 

@@ -42,7 +42,7 @@ def mask_span(text: str, length: int, mask: str) -> str:
 
 
 def maskable(text: str, length: int) -> bool:
-    """Return whether :func:`mask_span` masks so many characters of a text."""
+    """Return whether :func:`mask_span` masks a span of this length in a text."""
     return len(text) >= max(MASKABLE, length + 1)
 
 

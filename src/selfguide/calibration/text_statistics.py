@@ -170,7 +170,7 @@ class TextStatistics:
             }
             return cls(Statistics.from_arrays(arrays), Statistics.from_arrays(tokens) if tokens else None)
         except Exception as error:
-            raise SelfguideError(f"The statistics in {path} cannot be read ({error}); say --fresh.") from None
+            raise SelfguideError(f"The statistics in {path} cannot be read ({error}); use --fresh.") from None
 
 
 def _digest(arrays: dict[str, NDArray[Any]]) -> str:

@@ -103,7 +103,7 @@ def refuse_unknown_script(statistics: Statistics, weight: float) -> None:
     if weight < 1 and not view.mean.any() and not view.scatter.any():
         raise SelfguideError(
             "The encoder's tokenizer knows no word of this text, so there is no frequency-weighted view of it; choose an "
-            "encoder of the text's language, or say --weight 1."
+            "encoder of the text's language, or use --weight 1."
         )
 
 

@@ -21,11 +21,13 @@ def calibrate(
         typer.Argument(help="Files, folders, globs, - for standard input, or hf:owner/name.", show_default=False),
     ],
     output: Annotated[Path | None, typer.Option("--output", "-o", help="Folder to make.", show_default=False)] = None,
-    fresh: Annotated[bool, typer.Option("--fresh", help="Use the new text alone, not the old as well.")] = False,
+    fresh: Annotated[
+        bool, typer.Option("--fresh", help="Fit on the new text alone, without the statistics of the old one.")
+    ] = False,
     overwrite: Annotated[
         bool, typer.Option("--overwrite", help="Replace --output, or the folder itself where --output is left out.")
     ] = False,
-    batch_size: Annotated[int, typer.Option(help="Sentences a forward pass.", min=1)] = 64,
+    batch_size: Annotated[int, typer.Option(help="Sentences per forward pass.", min=1)] = 64,
     device: shared.Device = "auto",
     quiet: shared.Quiet = False,
     *,

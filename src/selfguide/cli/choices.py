@@ -1,6 +1,8 @@
-"""What a newcomer is told first: three choices for what they have."""
+"""The recommended first commands, by what a user starts from."""
 
 from __future__ import annotations
+
+from selfguide.methods.registry import FOR_SMALL_TEXTS
 
 RECOMMENDED: tuple[tuple[str, str], ...] = (
     (
@@ -13,10 +15,10 @@ RECOMMENDED: tuple[tuple[str, str], ...] = (
     ),
     (
         "A raw language model and some hundreds of sentences",
-        "selfguide train notes.txt --encoder bert-base-uncased --method fused",
+        f"selfguide train notes.txt --encoder bert-base-uncased --method {FOR_SMALL_TEXTS}",
     ),
 )
-"""What somebody has, and the command for it."""
+"""A starting point, and the recommended command for it."""
 
 _PAIRS = (
     "Graded pairs of your own? --dev pairs.tsv lets them choose the weights; `selfguide compare` tries several methods."

@@ -50,8 +50,8 @@ def compare(
     ] = None,
     baseline: Annotated[str | None, _option("Row to test the others against; empty: the first.", _RUN)] = None,
     report: Annotated[bool, _option("Write report.html into OUTPUT.", _RUN, shown=True)] = True,
-    jobs: Annotated[int | None, _option("Cells side by side; empty: by cores, 1 on a GPU.", _RUN)] = None,
-    again: Annotated[bool, _option("Run finished cells all the same.", _RUN, "--again")] = False,
+    jobs: Annotated[int | None, _option("Cells to run in parallel; empty: by cores, 1 on a GPU.", _RUN)] = None,
+    again: Annotated[bool, _option("Run finished cells again.", _RUN, "--again")] = False,
     keep: Annotated[bool, _option("Keep the encoders, in OUTPUT/encoders.", _RUN, "--keep")] = False,
     from_: Annotated[
         Path | None, _option("Only make the tables again, from the cells of this folder.", _RUN, "--from")
@@ -72,8 +72,8 @@ def compare(
     ] = 1000,
     allow_partial: Annotated[bool, _option("Score files with rows missing.", _SCORING, "--allow-partial")] = False,
     offline: Annotated[bool, _option("Do not look for data on the hub.", _SCORING, "--offline")] = False,
-    batch_size: Annotated[int, _option("Sentences a forward pass.", _SCORING, min=1, shown=True)] = 64,
-    limit: Annotated[int | None, _option("Stop after so many sentences.", _TEXT)] = None,
+    batch_size: Annotated[int, _option("Sentences per forward pass.", _SCORING, min=1, shown=True)] = 64,
+    limit: Annotated[int | None, _option("Read at most this many sentences.", _TEXT)] = None,
     *,
     reading: ReadingOptions,
 ) -> None:
@@ -149,7 +149,9 @@ def _from_cells(folder: Path, text: list[str] | None, baseline: str | None, repo
     found, others = compare_from(folder, baseline)
     if others:
         names = ", ".join(dict.fromkeys(record.label for record in others))
-        reporter.note(f"Left out, as made with another text, encoder, tasks or protocol than the newest cell: {names}.")
+        reporter.note(
+            f"Left out, because made with another text, encoder, tasks or protocol than the newest cell: {names}."
+        )
     found.write(folder)
     if report:
         write_report_or_warn(folder, reporter)
@@ -175,7 +177,7 @@ def seeds_named(word: str) -> int | list[int]:
     """Parse ``--seeds``: ``3`` is a number of seeds, ``1,2,5`` are seeds.
 
     Args:
-        word: What was said.
+        word: The value of ``--seeds``.
 
     Returns:
         The number, or the list.

@@ -16,7 +16,7 @@ from selfguide.errors import UsageError
 from selfguide.progress import Reporter, counted
 
 _SAMPLED = 1000
-"""How many lines are counted in tokens, for the note on truncated ones."""
+"""Number of lines whose tokens are counted for the note on truncated lines."""
 
 
 @shared.spread
@@ -56,11 +56,13 @@ def encode(
     normalise: Annotated[bool, typer.Option("--normalise", help="Scale each embedding to length 1.")] = False,
     dim: Annotated[
         int | None,
-        typer.Option(help="Keep only the first so many dimensions (before --normalise).", min=1, show_default=False),
+        typer.Option(help="Keep only the first N dimensions (before --normalise).", min=1, show_default=False),
     ] = None,
     precision: Annotated[
         str,
-        typer.Option(help="Numeric type of the output: float32, int8, uint8, binary or ubinary (a bit a dimension)."),
+        typer.Option(
+            help="Numeric type of the output: float32, int8, uint8, binary or ubinary (one bit per dimension)."
+        ),
     ] = "float32",
     ranges: Annotated[
         Path | None,
@@ -73,7 +75,7 @@ def encode(
         int | None, typer.Option(help="Maximum tokens per sentence; longer ones are truncated.", show_default=False)
     ] = None,
     resume: Annotated[
-        bool, typer.Option("--resume", help="Go on with an interrupted encoding; the result is the same to the bit.")
+        bool, typer.Option("--resume", help="Resume an interrupted encoding; the result is the same to the bit.")
     ] = False,
     overwrite: Annotated[
         bool, typer.Option("--overwrite", help="Replace --output, and what an interrupted encoding left.")
@@ -108,7 +110,7 @@ def encode(
         ),
     ] = None,
     device: shared.Device = "auto",
-    limit: Annotated[int | None, typer.Option(help="Encode only so many lines.", min=1, show_default=False)] = None,
+    limit: Annotated[int | None, typer.Option(help="Encode only the first N lines.", min=1, show_default=False)] = None,
     quiet: shared.Quiet = False,
     *,
     rows: RowOptions,

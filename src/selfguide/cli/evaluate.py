@@ -50,7 +50,7 @@ def evaluate(
     ] = "all",
     text: Annotated[str, typer.Option(help="raw: text as released; senteval: as SentEval tokenises it.")] = "raw",
     bootstrap: Annotated[int, typer.Option(help="Resamples for the 95 % intervals; 0: none.", min=0)] = 1000,
-    seed: Annotated[int, typer.Option(help="For the resamples and the folds.", min=0)] = 1,
+    seed: Annotated[int, typer.Option(help="Seed of the resamples and the folds.", min=0)] = 1,
     output: Annotated[
         Path, typer.Option("--output", "-o", help="Folder for scores.json and scores.csv, read before it is written.")
     ] = Path("selfguide-scores"),
@@ -66,7 +66,7 @@ def evaluate(
         str, typer.Option(help="Tasks of mteb, with commas, run through mteb itself (extra: selfguide[mteb]).")
     ] = "",
     device: shared.Device = "auto",
-    batch_size: Annotated[int, typer.Option(help="Sentences a forward pass.", min=1)] = 64,
+    batch_size: Annotated[int, typer.Option(help="Sentences per forward pass.", min=1)] = 64,
     quiet: shared.Quiet = False,
 ) -> None:
     """Score encoders on STS, transfer, retrieval and multilingual tasks, or on pairs and retrieval sets of your own.
@@ -93,7 +93,9 @@ def evaluate(
     protocol = Protocol(similarity, aggregation, text, bootstrap, seed=seed)  # type: ignore[arg-type]
     chosen = tasks or ("" if pairs or mteb else "demo")
     if not (tasks or pairs or mteb):
-        reporter.note("No task is named: the embedded demo pairs. --tasks sts asks for the papers' seven sets.")
+        reporter.note(
+            "No task was named, so the embedded demo pairs are scored; --tasks sts scores the papers' seven sets."
+        )
     rows = []
     if chosen or pairs:  # before any encoder is loaded, so that missing data is reported at once
         rows = load_tasks(
@@ -133,7 +135,7 @@ def _embedders(
     for encoder in encoders:
         if len(poolings) > 1:  # one pass over the text serves them all
             if layer is not None:
-                raise UsageError("Several poolings are of the last layers; name one pooling to go with --layer.")
+                raise UsageError("Several poolings at once use the last layers; with --layer, name a single pooling.")
             made += pooled_embedders(encoder, poolings, device=device, batch_size=batch_size, reporter=reporter)
             continue
         way = poolings[0] if len(poolings) == 1 else None

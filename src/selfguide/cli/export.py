@@ -40,7 +40,7 @@ def export(
     dim: Annotated[
         int | None,
         typer.Option(
-            help="Keep only the first so many dimensions; static: how many it has.", min=1, show_default=False
+            help="Keep only the first N dimensions; static: its embedding dimension.", min=1, show_default=False
         ),
     ] = None,
     normalise: Annotated[bool, typer.Option("--normalise", help="Scale each embedding to length 1.")] = False,

@@ -1,4 +1,4 @@
-"""The ``selfguide`` command: its commands, and what becomes of an error."""
+"""The ``selfguide`` command: its subcommands and its error handling."""
 
 from __future__ import annotations
 
@@ -103,8 +103,8 @@ def _main(
         raise typer.Exit(2)
 
 
-# Depending on its version, typer raises click's errors or those of a copy of click inside it; the parent of the one that
-# it exports is what a mistake on the command line is in both.
+# Depending on its version, typer raises click's errors or those of its own copy of click. In both, the parent of the class
+# that it exports covers mistakes on the command line.
 _CommandLineError: type[Any] = typer.BadParameter.__mro__[1]
 
 
@@ -113,9 +113,9 @@ def run() -> None:
     debug = os.environ.get("SELFGUIDE_DEBUG") == "1"
     try:
         with _ending_in_order():
-            # Not standalone: typer would print boxes of its own about mistakes, and end without a word on Ctrl-C.
+            # Not standalone: typer would print errors in boxes of its own, and exit silently on Ctrl-C.
             code = app(standalone_mode=False, prog_name="selfguide")
-            sys.stdout.flush()  # here, where a reader that went away can still be met in silence
+            sys.stdout.flush()  # here, where a closed pipe can still be ignored
     except _CommandLineError as error:
         command = error.ctx.command_path if error.ctx is not None else "selfguide"
         _fail(f"{_sentence(error.format_message())} `{command} --help` explains the options.", error.exit_code)
@@ -124,11 +124,11 @@ def run() -> None:
             raise
         _fail(str(error), error.exit_code)
     except (KeyboardInterrupt, typer.Abort) as error:
-        if isinstance(error.__cause__ or error.__context__, EOFError):  # which typer takes for an interruption
+        if isinstance(error.__cause__ or error.__context__, EOFError):  # typer turns it into Abort, as it does Ctrl-C
             _fail_unforeseen(error.__cause__ or error.__context__)
         _fail("Interrupted.", 130)
     except BrokenPipeError:
-        # The reader of our output went away (`| head`): nothing to say, and nobody to say it to. Exit as typer does.
+        # The reader of the output closed the pipe (`| head`): exit silently, as typer does.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
     except Exception as error:
@@ -148,7 +148,7 @@ def run() -> None:
 
 @contextmanager
 def _ending_in_order() -> Iterator[None]:
-    """Treat SIGTERM like Ctrl-C, at any moment, so that what is half done is kept or removed as documented."""
+    """Treat SIGTERM like Ctrl-C at any moment, so that unfinished work is kept or removed as documented."""
 
     def interrupt(number: int, frame: object) -> NoReturn:
         signal.signal(signal.SIGTERM, signal.SIG_DFL)  # a second one ends at once
@@ -166,14 +166,14 @@ def _ending_in_order() -> Iterator[None]:
 
 def _fail_unforeseen(error: BaseException | None) -> NoReturn:
     _fail(
-        f"Something went wrong that selfguide did not foresee: {type(error).__name__}: {_one_line(error)}. "
+        f"Unexpected error, which is a bug in selfguide: {type(error).__name__}: {_one_line(error)}. "
         "Set SELFGUIDE_DEBUG=1 to see where, and please report it.",
         70,
     )
 
 
 def _one_line(message: object) -> str:
-    """Other people's messages, which may have several lines, as the beginning of a sentence of ours."""
+    """Another library's message, which may have several lines, as the beginning of a sentence."""
     return " ".join(str(message).split()).rstrip(".")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Annotated
 
@@ -33,8 +34,10 @@ def map_command(
     title: Annotated[
         str | None, typer.Option(help="Title of the page; default: the text's name.", show_default=False)
     ] = None,
-    limit: Annotated[int, typer.Option(help="Most sentences on the map; of more, a random sample.", min=20)] = 50_000,
-    seed: Annotated[int, typer.Option(help="Of the sample and the layout.", min=0)] = 1,
+    limit: Annotated[
+        int, typer.Option(help="Maximum number of sentences; a larger text is sampled at random.", min=20)
+    ] = 50_000,
+    seed: Annotated[int, typer.Option(help="Seed of the sample and the layout.", min=0)] = 1,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace what is at --output.")] = False,
     device: shared.Device = "auto",
     quiet: shared.Quiet = False,
@@ -57,9 +60,11 @@ def map_command(
         raise UsageError(f"--output {output} must end in .html.")
     if not output.parent.is_dir():
         raise SelfguideError(f"There is no folder {output.parent} to write the map to.")
+    if not os.access(output.parent, os.W_OK):
+        raise SelfguideError(f"The map cannot be written to {output.parent}: Permission denied.")
     for path in (output, table):
         if path.exists() and not overwrite:
-            raise UsageError(f"{path} exists already; choose another --output, or say --overwrite to replace it.")
+            raise UsageError(f"{path} exists already; choose another --output, or use --overwrite to replace it.")
     sentences = Sentences(text, reading.text_options())
 
     # Imported only now, so that help and errors in the text do not wait for torch.

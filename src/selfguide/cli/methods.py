@@ -39,7 +39,7 @@ def methods(
     """
     from rich.console import Console
 
-    console = Console(markup=False)  # an explanation may well speak of [CLS]
+    console = Console(markup=False)  # rich would take [CLS] in a description for markup
     if name is None:
         _list(console)
     else:

@@ -32,7 +32,7 @@ Data = Annotated[Path | None, typer.Option(help="Data folder; empty: what SELFGU
 
 
 def spread(command: Callable[..., None]) -> Callable[..., None]:
-    """Let a dataclass among a command's parameters stand for its fields: each of them becomes an option.
+    """Expand a dataclass among a command's parameters: each of its fields becomes an option.
 
     Args:
         command: The command.
@@ -66,15 +66,15 @@ def spread(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def method_options(words: list[str], method: str, other_flags: Sequence[str]) -> tuple[list[str], dict[str, Any]]:
-    """Separate the texts from the method's options in the words that typer did not know, in whatever order they come.
+    """Separate the texts from the method's options among the arguments that typer does not know, in any order.
 
     ``notes.txt --temperature 0.05 --no-freeze-layer-0`` gives ``["notes.txt"]`` and
     ``{"temperature": 0.05, "freeze_layer_0": False}``.
 
     Args:
-        words: The words.
-        method: The method whose options they may be.
-        other_flags: What else could be meant by a mistyped option.
+        words: The arguments.
+        method: The method whose options are looked up.
+        other_flags: Further flags to suggest for a mistyped option.
 
     Returns:
         The texts, and the options by name.

@@ -38,10 +38,10 @@ def probe(
         Path | None, typer.Option("--json", help="Write the scores to this JSON file.", show_default=False)
     ] = None,
     device: shared.Device = "auto",
-    batch_size: Annotated[int, typer.Option(help="Sentences a forward pass.", min=1)] = 64,
+    batch_size: Annotated[int, typer.Option(help="Sentences per forward pass.", min=1)] = 64,
     quiet: shared.Quiet = False,
 ) -> None:
-    """Score every layer and pooling of an encoder on graded pairs: which of its vectors know most about meaning?
+    """Score every layer and pooling of an encoder on graded pairs, to see which represents meaning best.
 
     **Examples**
 

@@ -88,7 +88,7 @@ def closer_pairs(count: float) -> str:
 
 
 def _scale(encoder: str, pooling: str | None) -> SimilarityScale | None:
-    """Return what the encoder's folder keeps of its text; of another pooling it knows nothing."""
+    """Return the similarity scale in the encoder's folder; it does not hold for another pooling."""
     from selfguide.engine.similarity_scale import read_scale
 
     folder = Path(encoder)

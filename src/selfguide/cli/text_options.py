@@ -55,7 +55,7 @@ class ReadingOptions(RowOptions):
 
     skip_bad_rows: Annotated[
         int,
-        _option("Leave out up to so many rows with too many or too few cells, or that are no valid CSV or JSON."),
+        _option("Leave out up to N rows that have too many or too few cells, or are not valid CSV or JSON."),
     ] = 0
     split_sentences: Annotated[bool, _option("Split paragraphs into sentences (extra: selfguide[split]).")] = False
     language: Annotated[str, _option("Language of --split-sentences, a code such as en, de or zh.")] = "en"

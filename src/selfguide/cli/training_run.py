@@ -40,7 +40,7 @@ Text = Annotated[
 
 @dataclass(frozen=True)
 class RunOptions:
-    """What a run can be told beside its text, its encoder and its method; ``None``: the default, or what ``--config`` says."""
+    """Options of a run besides its text, encoder and method; ``None``: the default, or the value in ``--config``."""
 
     output: Annotated[
         Path | None,
@@ -51,23 +51,27 @@ class RunOptions:
     dev: Annotated[
         Path | None, _setting("Graded pairs (score TAB sentence TAB sentence) that choose the best weights.", _RUN)
     ] = None
-    config: Annotated[Path | None, _setting("Repeat the run of this run.json; other options change it.", _RUN)] = None
-    resume: Annotated[bool, _setting("Go on with an interrupted run at --output.", _RUN)] = False
+    config: Annotated[
+        Path | None, _setting("Repeat the run of this run.json; other options override its values.", _RUN)
+    ] = None
+    resume: Annotated[bool, _setting("Resume the interrupted run at --output.", _RUN)] = False
     overwrite: Annotated[bool, _setting("Replace what is at --output.", _RUN)] = False
     report: Annotated[bool, _setting("Write report.html, which shows up to 200 of the sentences.", _RUN)] = True
     quiet: shared.Quiet = False
     epochs: Annotated[float | None, _setting("Passes over the text.")] = None
-    max_steps: Annotated[int | None, _setting("Stop after so many steps.")] = None
-    batch_size: Annotated[int | None, _setting("Sentences a step; the others are the negatives.")] = None
-    gradient_accumulation: Annotated[int | None, _setting("Batches added up before the weights move.")] = None
+    max_steps: Annotated[int | None, _setting("Maximum number of training steps.")] = None
+    batch_size: Annotated[int | None, _setting("Sentences per step; the others are the negatives.")] = None
+    gradient_accumulation: Annotated[int | None, _setting("Batches whose gradients are summed before an update.")] = (
+        None
+    )
     learning_rate: Annotated[float | None, _setting("Highest learning rate.")] = None
-    warmup: Annotated[float | None, _setting("Share of the steps over which the rate climbs.")] = None
+    warmup: Annotated[float | None, _setting("Fraction of the steps over which the learning rate rises.")] = None
     schedule: Annotated[str | None, _setting("linear (the rate decays) or constant, after the warm-up.")] = None
     beta2: Annotated[float | None, _setting("AdamW's decay rate of the second moment.")] = None
     weight_decay: Annotated[float | None, _setting("AdamW's weight decay.")] = None
     gradient_clip: Annotated[float | None, _setting("Largest gradient norm; 0: none.")] = None
     max_length: Annotated[int | None, _setting("Tokens that training sees; 0: enough for 99 % of the text.")] = None
-    seed: Annotated[int | None, _setting("Everything random comes from it.")] = None
+    seed: Annotated[int | None, _setting("Random seed.")] = None
     share_negatives: Annotated[
         bool | None, _setting("Of a distributed run: take negatives from the batches of all processes.")
     ] = None
@@ -79,7 +83,7 @@ class RunOptions:
     track: Annotated[str | None, _setting("tensorboard, wandb or none.")] = None
     keep_duplicates: Annotated[bool, _setting("Keep repeated sentences (they become false negatives).", _TEXT)] = False
     max_chars: Annotated[int | None, _setting("Drop lines longer than this.", _TEXT)] = None
-    limit: Annotated[int | None, _setting("Stop after so many sentences.", _TEXT)] = None
+    limit: Annotated[int | None, _setting("Read at most this many sentences.", _TEXT)] = None
 
 
 class RunCommand(TyperCommand):
@@ -89,14 +93,14 @@ class RunCommand(TyperCommand):
     """What the command starts from if it has no ``--method``."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Keep the words, for a help that is asked for among them.
+        """Keep the arguments, so that ``--help`` can show the defaults of a method named among them.
 
         Args:
             ctx: The command's context.
-            args: The words.
+            args: The arguments.
 
         Returns:
-            The words that are left.
+            The arguments that are left.
         """
         ctx.meta[_WORDS] = list(args)
         return super().parse_args(ctx, args)
@@ -175,7 +179,7 @@ def run_command(context: typer.Context, fixed_method: str | None = None) -> None
     elif given["resume"] and output is not None:
         base = stored_config(output)
     wanted = _from_command_line(context, base, method)
-    # typer leaves the options that it does not know among the texts; which of them take a value, the method knows.
+    # typer leaves unknown options among the texts; the method declares which of them take a value.
     flags = [flag for parameter in context.command.params for flag in parameter.opts]
     words = [*(given["text"] or []), *context.args]
     sources, options = shared.method_options(words, wanted.method or _default_method(wanted.encoder), flags)
@@ -195,7 +199,7 @@ def run_command(context: typer.Context, fixed_method: str | None = None) -> None
     )
     target = Path(output) if output is not None else _default_output(wanted)  # a string in newer versions of typer
     reporter = Reporter(quiet=given["quiet"], main_process=is_main_process())
-    wish = given["report"] if _said(context, "report") else None  # a resumed run keeps what it was begun with
+    wish = given["report"] if _said(context, "report") else None  # a resumed run keeps its original options
     _, record = run(wanted, target, reporter, overwrite=given["overwrite"], resume=given["resume"], report=wish)
     if is_main_process() and not given["quiet"]:
         _summary(record, target)
@@ -209,7 +213,7 @@ def _default_method(encoder: str) -> str:
 
 
 def _from_command_line(context: typer.Context, base: RunConfig, method: str | None) -> RunConfig:
-    """The configuration with what was really said on the command line; defaults do not override a --config."""
+    """The configuration with the values given on the command line; defaults do not override those of --config."""
     changes: dict[str, Any] = {}
     if _said(context, "encoder"):
         changes["encoder"] = context.params["encoder"]
@@ -222,7 +226,7 @@ def _from_command_line(context: typer.Context, base: RunConfig, method: str | No
 
 
 def _text_options(context: typer.Context) -> dict[str, Any]:
-    """What the command line says about the text; all else is as in a --config, or the default."""
+    """The text options of the command line; the others come from --config, or are the defaults."""
     names = [item.name for item in fields(ReadingOptions)]
     said = {name: context.params[name] for name in (*names, *_CLEANING) if _said(context, name)}
     if "replace_bad_utf8" in said:

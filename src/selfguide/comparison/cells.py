@@ -20,13 +20,13 @@ from selfguide.evaluation.results import TaskScore
 from selfguide.files import json_digest, read_json, write_text
 
 FOLDER = "cells"
-# Training settings that do not change a result, or should not.
+# Training settings that must not change a result.
 _IRRELEVANT = ("device", "checkpoint_minutes", "track", "share_negatives")
 
 
 @dataclass(frozen=True)
 class SharedSetting:
-    """What all cells of a comparison share. Names are for people, digests decide."""
+    """What all cells of a comparison share. Names are shown to the user; digests are compared."""
 
     encoder: str
     encoder_digest: str
@@ -41,12 +41,12 @@ class SharedSetting:
 
     @property
     def digest(self) -> str:
-        """A hash of what decides; cells of two comparisons that share it can be run by either."""
+        """A hash of everything that decides the results; comparisons with the same hash can share cells."""
         decisive = (self.encoder_digest, self.fingerprint, self.dev_digest, self.tasks, self.protocol)
         return json_digest(decisive)[:16]
 
     def difference(self, other: SharedSetting) -> str | None:
-        """Return, in a few words, why results of the two cannot stand in one table; None where they can."""
+        """Return briefly why results of the two cannot be in one table; None if they can."""
         kinds = {
             "encoder": (self.encoder_digest, other.encoder_digest),
             "text": (self.fingerprint, other.fingerprint),
@@ -89,7 +89,7 @@ class Cell:
         return file_stem(self.spec.label, self.seed)
 
     def steps(self, sentences: int) -> int:
-        """Return the largest number of training steps on a text of so many sentences; dev pairs may end it sooner."""
+        """Return the maximum number of training steps on a text of this size; early stopping may end sooner."""
         total = 0
         for stage in self.spec.stages:
             training = stage.training
@@ -101,7 +101,7 @@ class Cell:
 
 @dataclass(frozen=True)
 class CellRecord:
-    """The outcome of a cell: its scores, or the sentence that says why there are none."""
+    """The outcome of a cell: its scores, or an error message."""
 
     label: str
     words: str
@@ -146,7 +146,7 @@ class CellRecord:
         return cell_name(self.label, self.seed)
 
     def rerun_reason(self, cell: Cell, setting: SharedSetting) -> str | None:
-        """Return, in a few words, why the cell has to be run again although it has this record; None where it has not."""
+        """Return briefly why the cell must be run again despite this record; None if it need not."""
         if self.error is not None:
             return "failed before"
         if _decisive(self.stages) != _decisive(_plain_stages(cell.spec)):
@@ -154,7 +154,7 @@ class CellRecord:
         return self.setting.difference(setting)
 
     def fits(self, cell: Cell, setting: SharedSetting) -> bool:
-        """Return whether the record is one of this cell and setting, be it a failure."""
+        """Return whether the record belongs to this cell and setting, even if the cell failed."""
         return replace(self, error=None).rerun_reason(cell, setting) is None
 
     @property
@@ -228,7 +228,7 @@ class CellFolder:
 
     def records_by_stem(self) -> dict[str, CellRecord]:
         """Return the records of all cells by the names of their files."""
-        # A hidden one is the temporary file of a process that was killed, or is writing it just now.
+        # A hidden file is a temporary one, of a process that was killed or is still writing.
         files = (path for path in self.folder.glob("*.json") if not path.name.startswith("."))
         return {path.stem: _read(path) for path in sorted(files)}
 
@@ -238,7 +238,7 @@ class CellFolder:
 
 
 def file_stem(label: str, seed: int | None) -> str:
-    """Return the name of a cell's files; a label that is no file name gets a few digits, so that similar ones stay apart."""
+    """Return the name of a cell's files; a label that is not a valid file name gets a few hash digits against collisions."""
     plain = re.sub(r"[^\w.+-]+", "-", label, flags=re.ASCII).strip("-.")
     if plain != label:
         plain = f"{plain[:80]}-{hashlib.sha256(label.encode()).hexdigest()[:6]}"
@@ -251,7 +251,7 @@ def cell_name(label: str, seed: int | None) -> str:
 
 
 def split_by_setting(records: Iterable[CellRecord]) -> tuple[list[CellRecord], list[CellRecord]]:
-    """Split cells into those that can stand in one table with the newest, and those of another text, encoder or protocol.
+    """Split cells into those comparable with the newest, and those of another text, encoder or protocol.
 
     Args:
         records: Finished cells.

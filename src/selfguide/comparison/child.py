@@ -69,7 +69,7 @@ def run_job(file: Path) -> None:
 def _listen(files: queue.SimpleQueue[Path]) -> None:
     for line in sys.stdin:
         files.put(Path(line.rstrip("\n")))
-    # The parent process holds our standard input open: when it ends, or needs us no more, we end.
+    # The parent holds our standard input open; this process exits when the parent closes it or ends.
     os._exit(STOPPED)
 
 

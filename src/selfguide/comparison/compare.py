@@ -155,7 +155,7 @@ def compare(
     cells = _cells(specs, _seeds(seeds))
     protocol = protocol or Protocol()
     locator = DatasetLocator(data, protocol.text, allow_partial, download)
-    # Everything that can be refused is checked before the first cell runs.
+    # Validate everything before the first cell runs.
     rows = ScoringData(
         load_tasks(tasks, pairs, data, protocol, allow_partial=allow_partial, download=download),
         dev_rows(dev, locator),

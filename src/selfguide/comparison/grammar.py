@@ -29,7 +29,7 @@ def listed(words: str) -> list[str]:
     """Split rows at commas; what follows a comma and starts no row belongs to the value before it.
 
     Args:
-        words: What was said.
+        words: The argument as typed.
 
     Returns:
         The rows.
@@ -70,7 +70,7 @@ def chain(words: str) -> list[str]:
         if not reach and found and ":" in found[-1]:
             found[-1] += "+" + parts.pop(0)
             continue
-        reach = reach or 1  # the registry will say what is wrong with the name
+        reach = reach or 1  # the registry reports what is wrong with the name
         found.append("+".join(parts[:reach]))
         del parts[:reach]
     return found
@@ -118,7 +118,7 @@ def change(words: str) -> Change:
     """Read a ``--set``.
 
     Args:
-        words: What was said.
+        words: The argument as typed.
 
     Returns:
         The change, and which method it is for.
@@ -129,7 +129,7 @@ def change(words: str) -> Change:
     key, equals, value = words.partition("=")
     target, _, name = key.rpartition(".")
     if not equals or not name:
-        raise UsageError(f"--set {words} says nothing: write method.name=value, such as simcse.learning_rate=5e-5.")
+        raise UsageError(f"--set {words} has no value: write method.name=value, such as simcse.learning_rate=5e-5.")
     return Change(words, target.strip(), name.strip().replace("-", "_"), value.strip())
 
 

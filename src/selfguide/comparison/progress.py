@@ -53,7 +53,7 @@ def seconds_left(cells: Sequence[Cell], known: Sequence[CellRecord], sentences: 
         processes: How many cells run at a time.
 
     Returns:
-        Seconds, or None while no finished cell can tell: one without training says nothing about one with it.
+        Seconds, or None while no finished cell allows an estimate: a cell without training is no guide to one with it.
     """
     if not known:
         return None

@@ -1,8 +1,8 @@
-"""What one cell has trained need not be trained again by another: ``simcse+whitening`` starts where ``simcse`` ended.
+"""Reuse of trained encoders between cells: ``simcse+whitening`` starts from the encoder that ``simcse`` trained.
 
 Only where the encoders are kept (``--keep``), and only from a finished cell of the same comparison whose stages are the first
-stages of this one, with the same seed, on the same encoder, text and dev pairs. The kept folder holds the very weights that the
-next stage would have got, so the result is the same; the cell's file says whose encoder it was.
+stages of this one, with the same seed, on the same encoder, text and dev pairs. The kept folder holds exactly the weights
+that the next stage would have received, so the result is the same; the cell's file records which encoder was reused.
 """
 
 from __future__ import annotations

@@ -168,7 +168,7 @@ class _Worker(Generic[Record]):
     def give(self, job: SubprocessJob[Record]) -> None:
         """Hand over a job."""
         self.job, self.log_start = job, self.log.stat().st_size
-        job.remove_record()  # so that a record that is there afterwards is of this process
+        job.remove_record()  # so that a record found afterwards comes from this process
         self.file.with_suffix(DONE).unlink(missing_ok=True)
         self.file.write_bytes(pickle.dumps(job))
         assert self.process.stdin is not None

@@ -1,7 +1,7 @@
 """Sharing a comparison's cells with other processes that work on the same folder.
 
-A process claims a cell before it runs it, with a lock that ends with the process. A cell that another one is at is left for
-later: when it is finished its record is read, and when the other process has died the cell is free again.
+A process claims a cell before it runs it, with a lock that ends with the process. A cell that another process is running is
+left for later: its record is read once it is finished, and the cell is free again if that process died.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ class SharedCells:
 
     @property
     def left(self) -> int:
-        """The number of cells that nobody has finished, as far as is known."""
+        """The number of cells not known to be finished."""
         return len(self._left)
 
     @contextmanager
     def claims(self) -> Iterator[None]:
-        """Yield, and give up what is still claimed when the block ends in whatever way."""
+        """Yield, and release all remaining claims when the block ends, however it ends."""
         try:
             yield
         finally:
@@ -49,7 +49,7 @@ class SharedCells:
         """Claim cells one after the other.
 
         Yields:
-            The cells that no other process is at and none has finished meanwhile.
+            The cells that no other process is running or has finished.
         """
         for job in list(self._left):
             mine = claim(_lock(job))
@@ -78,7 +78,7 @@ class SharedCells:
         return found
 
     def wait(self) -> None:
-        """Wait a moment for the cells that other processes are at."""
+        """Wait a moment for the cells that other processes are running."""
         if not self._noted:
             others = {holder.describe() for job in self._left for holder in holders(_lock(job))}
             if others:
@@ -89,7 +89,7 @@ class SharedCells:
         time.sleep(_POLL_S)
 
     def _made_meanwhile(self, job: CellJob) -> CellRecord | None:
-        """Return the record, also one of a failure, that another process wrote after this one had looked."""
+        """Return the record (also of a failure) that another process has written since this one looked."""
         if _state(job) == self._before[job.stem]:
             return None
         record = job.find_record()

@@ -74,7 +74,7 @@ class Spec:
 
 
 def parse_specs(methods: GivenMethods, changes: Iterable[str] = (), *, device: str = "auto") -> tuple[Spec, ...]:
-    """Turn what is to be compared into rows; what no method knows is refused here, before anything runs.
+    """Parse what is to be compared into rows; unknown names are rejected here, before anything runs.
 
     Args:
         methods: Rows as words separated by commas; or a list of words, method classes, instances and functions that make a
@@ -91,7 +91,7 @@ def parse_specs(methods: GivenMethods, changes: Iterable[str] = (), *, device: s
     asked = [grammar.change(change) for change in changes]
     drafts = _drafts(methods)
     if not drafts:
-        raise UsageError("No method is named: say which, such as --methods mean,whitening,sg-opt.")
+        raise UsageError("No method is named: pass some, such as --methods mean,whitening,sg-opt.")
     specs = [draft.resolved(asked, device) for draft in drafts]
     labels = [spec.label for spec in specs]
     for spec in specs:
@@ -124,7 +124,7 @@ def _drafts(methods: GivenMethods) -> list[_Draft]:
         return [_Draft.of_words(words) for words in grammar.listed(methods)]
     if isinstance(methods, Mapping):
         return [_Draft.of(method, label) for label, method in methods.items()]
-    # A class is callable and an instance of Method is not a collection, so whatever can be iterated is a list of rows.
+    # A class is callable and an instance of Method is not a collection, so anything iterable is a list of rows.
     if isinstance(methods, Iterable) and not isinstance(methods, type):
         return [_Draft.of(method) for method in methods]
     return [_Draft.of(methods)]
@@ -175,7 +175,7 @@ class _Draft:
 
 def _require_used(change: Change, specs: list[Spec]) -> None:
     if change.used or (not change.target and change.name in typing.get_type_hints(TrainingSettings)):
-        return  # a training setting for all rows reaches those that use it, be there none; see without_rows
+        return  # a training setting for all rows applies to those that use it, possibly none; see without_rows
     meant = [spec.label for spec in specs if change.target in (spec.label, *(stage.method for stage in spec.stages))]
     if change.target and not meant:
         raise UsageError(f"--set {change.words}: there is no {change.target!r} among the methods compared.")
@@ -232,9 +232,9 @@ def _checked(stage: Stage) -> Stage:
 
 
 def _require_effect(before: Stage, after: Stage) -> None:
-    """Refuse a chain whose first stage would be for nothing."""
+    """Reject a chain whose first stage would have no effect."""
     if not before.tuned and after.options.get("pooling") != KEEP:
         raise UsageError(
             f"{before.method}+{after.method}: {after.method} starts from the Transformer's weights, which {before.method} "
-            f"does not change, so {before.method} would be for nothing; turn them round, or leave it out."
+            f"does not change, so {before.method} would have no effect; swap them, or leave it out."
         )

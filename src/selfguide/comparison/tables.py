@@ -95,7 +95,7 @@ def summary_table(summary: Summary) -> Table:
 
 
 def notes(summary: Summary) -> list[str]:
-    """Return what a reader of the table must know, a sentence each."""
+    """Return the notes of the table, one sentence each."""
     setting = summary.setting
     text = f"{', '.join(setting.text)} ({setting.sentences:,} sentences)"
     chosen = f"; checkpoints of tuned methods chosen by {setting.dev}" if setting.dev else ""

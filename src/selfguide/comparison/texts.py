@@ -1,4 +1,4 @@
-"""The text and the dev pairs of a comparison, by whatever name they were given.
+"""The text and the dev pairs of a comparison, from any kind of source.
 
 Besides everything that `selfguide train` reads, ``data:stsb`` stands for all sentences of STS-B's train, dev and test part
 without their grades (the papers' protocol), and ``data:TASK`` for the sentences of any other task of graded pairs.
@@ -190,7 +190,7 @@ def _task_sentences(source: str, locator: DatasetLocator) -> Iterator[str]:
         if task.kind != "graded-pairs":
             raise UsageError(
                 f"{source}: text can be taken from tasks of graded pairs and from retrieval, few-shot and clustering sets, "
-                f"and {task.title} is none."
+                f"but {task.title} is not one of these."
             )
         for part in locator.rows(CORPORA.get(task.name, task)).parts:
             for pair in zip(part.first, part.second or [], strict=True):

@@ -42,7 +42,7 @@ class ScoringData:
 
 @dataclass(frozen=True)
 class CellJob:
-    """A cell, and where everything is that it needs; a :class:`~selfguide.comparison.runner.SubprocessJob`."""
+    """A cell and the locations of everything it needs; a :class:`~selfguide.comparison.runner.SubprocessJob`."""
 
     cell: Cell
     setting: SharedSetting

@@ -35,7 +35,7 @@ def open_sources(sources: Sequence[str | Path], options: TextOptions, stdin: Bin
     _require_use("delimiter", options.delimiter, "csv, tsv and txt sources", readers)
     if options.encoding != "utf-8" and not any(isinstance(reader, FileReader) for reader in readers):
         raise UsageError(
-            f"encoding={options.encoding} is for files of text, and {readers[0].name} is none: leave it out."
+            f"encoding={options.encoding} is for text files, which {readers[0].name} is not: leave it out."
         )
     for reader in readers:
         reader.check()

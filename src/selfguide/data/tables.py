@@ -1,4 +1,4 @@
-"""Readers of comma-separated and tab-separated files: separator, quotation marks and header are found, and said."""
+"""Readers of comma-separated and tab-separated files: separator, quotation marks and header are detected and reported."""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ class Runner(Protocol):
 
         Args:
             tokens: What :meth:`tokenise` returned.
-            batch_size: Most sentences a pass; ``None`` chooses it by the number of tokens.
+            batch_size: Maximum number of sentences per pass; ``None`` chooses it by the number of tokens.
 
         Returns:
             A function that waits and returns the embeddings.

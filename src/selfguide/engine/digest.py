@@ -1,4 +1,4 @@
-"""Digests of models, by which caches and results recognise them."""
+"""Digests of models, which identify them in caches and results."""
 
 from __future__ import annotations
 

@@ -64,7 +64,7 @@ def encode(
         backend: ``torch``, ``bf16``, ``onnx`` or ``int8``; see :mod:`selfguide.engine.backends`.
         batch_size: Maximal number of sentences in a forward pass; ``None`` chooses it by the number of tokens.
         normalise: Scale each embedding to length 1, so that dot products are cosines.
-        dim: Keep only the first so many dimensions (before ``normalise``).
+        dim: Keep only the first ``dim`` dimensions (before ``normalise``).
         precision: ``float32``, ``int8``, ``uint8``, ``binary`` or ``ubinary``; see :mod:`selfguide.engine.vector_form`.
         ranges: Minimum and maximum of each dimension, (2, dim), for int8 and uint8; ``None`` takes those of these sentences.
         device: ``"cpu"``, ``"cuda"`` or ``"mps"``; ``"auto"`` or ``None`` for the best device there is.
@@ -131,7 +131,7 @@ def encode_to_file(
         dim: As for :func:`encode`.
         precision: As for :func:`encode`.
         ranges: As for :func:`encode`; ``None`` takes those of the first chunk of sentences, and writes them beside the file.
-        resume: Go on with an interrupted encoding of the same text with the same options; the file is the same to the bit.
+        resume: Resume an interrupted encoding of the same text with the same options; the file is the same to the bit.
         overwrite: Replace the file, and what an interrupted encoding left.
         reporter: Shows progress.
 
@@ -159,7 +159,7 @@ def encode_to_file(
     with file as writer:
         rest = writer.skip(sentences)
         if writer.rows:
-            reporter.note(f"Going on after {counted(writer.rows, 'sentence')}.")
+            reporter.note(f"Resuming after {counted(writer.rows, 'sentence')}.")
         clipped = float(writer.state.get("clipped", 0.0))
         if "ranges" in writer.state:
             form = replace(form, ranges=np.array(writer.state["ranges"], dtype=np.float32))
@@ -201,7 +201,7 @@ def _setting(encoder: SentenceTransformer, form: VectorForm, backend: str, batch
 
 
 def check_finite(vectors: NDArray[np.float32], sentences: Sequence[str]) -> None:
-    """Refuse embeddings that are not finite: nothing that is computed of them means anything.
+    """Reject embeddings that are not finite, since every result computed from them is meaningless.
 
     Args:
         vectors: The embeddings, (count, dim).

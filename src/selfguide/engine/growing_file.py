@@ -1,4 +1,4 @@
-"""A file that is only added to, so that an interrupted process can go on with it."""
+"""An append-only file that a later process can continue after an interruption."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import IO
 
 
 class GrowingFile:
-    """A file that is only added to, and the digest of what counts of it (without its first ``start`` bytes)."""
+    """An append-only file and the digest of its valid content, without the first ``start`` bytes."""
 
     def __init__(self, path: Path, start: int) -> None:
         self.path, self.start = path, start
@@ -17,12 +17,12 @@ class GrowingFile:
         self._file: IO[bytes] | None = None
 
     def create(self, head: bytes) -> None:
-        """Make the file, with a beginning that does not count."""
+        """Create the file with a header, which the digest leaves out."""
         self._file = self.path.open("xb")
         self._file.write(head)
 
     def append(self, content: bytes) -> None:
-        """Add to it."""
+        """Append content."""
         assert self._file is not None
         self._file.write(content)
         self._file.flush()
@@ -30,11 +30,19 @@ class GrowingFile:
         self._size += len(content)
 
     def mark(self) -> tuple[int, str]:
-        """Return the size and the digest of what counts."""
+        """Return the size and the digest of the valid content."""
         return self._size, self._digest.hexdigest()
 
     def reopen(self, size: int, digest: str) -> bool:
-        """Open what an interrupted process left, and cut off what does not count; return whether the rest is sound."""
+        """Open the file of an interrupted process, truncated to its valid content.
+
+        Args:
+            size: Bytes of the valid content, the header included.
+            digest: SHA-256 of the valid content after the header.
+
+        Returns:
+            Whether the valid content is intact; otherwise the file is not opened.
+        """
         with self.path.open("rb") as file:
             file.seek(self.start)
             left = size - self.start
@@ -49,7 +57,7 @@ class GrowingFile:
         return True
 
     def overwrite(self, place: int, content: bytes) -> None:
-        """Write over a part that the digest leaves out."""
+        """Overwrite a part of the header."""
         with self.path.open("r+b") as file:
             file.seek(place)
             file.write(content)

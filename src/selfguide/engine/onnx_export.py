@@ -41,7 +41,7 @@ TOKEN_TYPES = "token_type_ids"
 
 
 def obstacle(model: SentenceTransformer) -> str | None:
-    """Return why an encoder cannot be made a graph, as a sentence; ``None`` where it can."""
+    """Return why an encoder cannot be exported, as a sentence; ``None`` if it can."""
     for module in model:
         if type(module) not in STOCK:
             return (
@@ -100,7 +100,8 @@ def exported(
             ) from error
     assert program is not None
     graph = program.model_proto
-    # The exporter notes the shapes of weights twice; onnxruntime's quantiser transposes a weight, and stumbles over the note.
+    # The exporter records the shapes of weights twice; onnxruntime's quantiser transposes weights and fails on the
+    # record.
     weights = {item.name for item in graph.graph.initializer}
     notes = [item for item in graph.graph.value_info if item.name not in weights]
     del graph.graph.value_info[:]

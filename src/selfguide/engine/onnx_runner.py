@@ -68,7 +68,7 @@ class OnnxRunner:
 
         Args:
             tokens: Of the chunk.
-            batch_size: Most sentences a pass.
+            batch_size: Maximum number of sentences per pass.
 
         Returns:
             A function that returns the embeddings.

@@ -78,9 +78,9 @@ class Tokens:
         """Split the sentences into batches, the longest first; see :func:`rows_by_length` for the arguments.
 
         Args:
-            budget: Most tokens a batch.
-            most: Most sentences a batch.
-            parts: Divide the work into at least so many batches.
+            budget: Maximum number of tokens per batch.
+            most: Maximum number of sentences per batch.
+            parts: Divide the work into at least this many batches.
 
         Returns:
             The batches, which together hold every sentence once.
@@ -115,7 +115,7 @@ def rows_by_length(
         lengths: Number of tokens of each sentence; sentences without tokens are left out.
         budget: Tokens in a batch, padding included.
         most: Sentences in a batch at most.
-        parts: Make smaller batches of few sentences, so that each of so many workers gets one; 0 does not.
+        parts: Number of workers; few sentences are divided into smaller batches, so that each gets one. 0: they are not.
 
     Returns:
         The rows of each batch.

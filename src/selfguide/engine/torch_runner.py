@@ -51,7 +51,7 @@ class FlatRunner:
 
         Args:
             tokens: Of the chunk.
-            batch_size: Most sentences a pass.
+            batch_size: Maximum number of sentences per pass.
 
         Returns:
             A function that waits and returns the embeddings.
@@ -136,7 +136,7 @@ class StockRunner:
 
         Args:
             sentences: The chunk.
-            batch_size: Most sentences a pass.
+            batch_size: Maximum number of sentences per pass.
 
         Returns:
             A function that returns the embeddings.

@@ -3,13 +3,13 @@
 While it is written, ``vectors.npy`` is a folder ``vectors.npy.partial``, for its owner alone:
 
 =====================  ====================================================================================================
-``setting.json``       what decides the content; another setting does not go on with it
+``setting.json``       what decides the content; another setting cannot resume it
 ``data``               the embeddings so far: the body of a ``.npy`` file after its header, or lines of JSON
 ``sentences.jsonl``    for ``.parquet``, whose files cannot be added to: the sentences so far; the file is made at the end
 ``progress.json``      written after every chunk: how much of the others counts, with its digests
 =====================  ====================================================================================================
 
-What stands beyond the last ``progress.json`` was being written when the process was killed, and is cut off. The rest is the same
+Anything beyond the last ``progress.json`` was being written when the process was killed, and is truncated. The rest is the same
 to the bit as if nothing had happened, because chunks begin where they would have begun.
 """
 
@@ -51,7 +51,7 @@ class Writer(Protocol):
 
     @property
     def state(self) -> dict[str, Any]:
-        """What the caller needs to go on, in values that JSON can hold."""
+        """What the caller needs to resume, as JSON values."""
 
     def skip(self, sentences: Iterable[str]) -> Iterator[str]:
         """Return the sentences that come after those that are written."""
@@ -77,7 +77,7 @@ def vector_file(
         width: Number of columns: the embedding dimension, or packed bytes.
         dtype: Numeric type of the embeddings.
         setting: What decides the embeddings, by name; a resumed writer must have the same.
-        resume: Go on with what an interrupted writer left.
+        resume: Continue what an interrupted writer left.
         overwrite: Replace the file, and what an interrupted writer left.
 
     Yields:
@@ -108,12 +108,12 @@ def vector_file(
 
 
 def partial_folder(output: Path) -> Path:
-    """Return the folder that a file of embeddings is while it is written."""
+    """Return the folder that holds a file of embeddings while it is being written."""
     return output.with_name(output.name + ".partial")
 
 
 def check_output(output: Path, resume: bool, overwrite: bool) -> None:
-    """Refuse an output before anything is made.
+    """Reject an unusable output before anything is computed.
 
     Args:
         output: The file.
@@ -141,7 +141,7 @@ def check_output(output: Path, resume: bool, overwrite: bool) -> None:
     if resume or overwrite:
         return
     if output.exists():
-        raise UsageError(f"{output} exists already; choose another --output, or say --overwrite to replace it.")
+        raise UsageError(f"{output} exists already; choose another --output, or use --overwrite to replace it.")
     if (partial / _SETTING).is_file():
         raise UsageError(f"An interrupted encoding is in {partial}: --resume goes on with it, --overwrite starts over.")
 
@@ -210,7 +210,7 @@ class PartialVectors:
                     f"{self.setting.get(name)!r}. Give the former options, or start over with --overwrite."
                 )
         if self.output.exists() and not (self.overwrite or kept["complete"]):
-            raise UsageError(f"{self.output} exists already; say --overwrite to replace it.")
+            raise UsageError(f"{self.output} exists already; use --overwrite to replace it.")
         self.rows, self.state, self._expected = kept["rows"], kept["state"], kept["text"]
 
     def skip(self, sentences: Iterable[str]) -> Iterator[str]:
@@ -271,7 +271,7 @@ class PartialVectors:
 
     @contextmanager
     def kept_if_interrupted(self) -> Iterator[None]:
-        """Say what is kept when the block fails; remove the folder where that is nothing.
+        """Report what is kept if the block fails; remove the folder if nothing is.
 
         Yields:
             Nothing.

@@ -35,7 +35,7 @@ _TYPES = {"float32": np.float32, "int8": np.int8, "uint8": np.uint8, "binary": n
 
 @dataclass(frozen=True)
 class VectorForm:
-    """What is done to embeddings before they are returned or written.
+    """How embeddings are processed before they are returned or written.
 
     Raises:
         UsageError: There is no such precision, the dimension is not positive, or ranges are given where none are used.
@@ -44,7 +44,7 @@ class VectorForm:
     normalise: bool = False
     """Scale each embedding to length 1, after truncation."""
     dim: int | None = None
-    """Keep only the first so many dimensions, as an encoder trained with a Matryoshka loss allows."""
+    """Keep only the first ``dim`` dimensions, as an encoder trained with a Matryoshka loss allows."""
     precision: str = "float32"
     """One of ``PRECISIONS``."""
     ranges: NDArray[np.float32] | None = None

@@ -15,10 +15,10 @@ from selfguide.words import split_words
 MOST_UNKNOWN = 0.05
 """A text with a larger share of unknown tokens is foreign to the vocabulary."""
 MOST_PIECES = 1.3
-"""And so is one that takes more than so many times the tokens of English, byte for byte."""
+"""So is a text that needs more than this many times as many tokens per byte as English."""
 _ENGLISH = 400
 _FEWEST_BYTES = 400
-"""A shorter text has to be mostly unknown, since a name or two decide its other counts."""
+"""A shorter text is foreign only if most of its tokens are unknown: a name or two would decide the other measure."""
 
 
 class VocabularyFit(NamedTuple):

@@ -1,4 +1,4 @@
-"""The number of rows that a part of a task must have, and what is said where it has another."""
+"""Check that a part of a task has the number of rows that it must have."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ AnyEncoder = Any
 """A name or folder, a loaded SentenceTransformer, an object with ``encode(sentences)``, a function of a list of sentences, or
 the address of one: ``package.module:function``."""
 _ADDRESS = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")
-# Sentences of different lengths, so that an encoder that sorts them and does not restore the order is found out.
+# Sentences of different lengths, so that an encoder that sorts them without restoring the order is detected.
 _PROBE = (
     "A dog runs.",
     "It rained all day long in the north of the country, and nobody went out.",
@@ -145,7 +145,7 @@ def embedder(
         The embedder.
 
     Raises:
-        UsageError: It is no encoder, or a pooling is chosen for a function.
+        UsageError: It is not an encoder, or a pooling is chosen for a function.
         SelfguideError: A function fails on four short sentences.
     """
     reporter = reporter or Reporter(quiet=True)

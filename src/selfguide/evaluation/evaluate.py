@@ -80,7 +80,7 @@ def evaluate(
         bootstrap: Resamples for the 95 % intervals; 0: none.
         seed: Seed of the resamples and of the folds of transfer tasks.
         output: Folder for ``scores.json`` and ``scores.csv``; scores that it holds are not computed again.
-        again: Compute them all the same.
+        again: Recompute them.
         allow_partial: Score files that have fewer rows than the papers' (a note says so) instead of refusing them.
         download: Whether to look on the Hugging Face hub for what the data folder does not have.
         device: ``"cpu"``, ``"cuda"``, ``"mps"``; None for the best there is.
@@ -183,7 +183,7 @@ def score_all(
         protocol: How scores are made.
         reporter: Where notes and progress bars go.
         output: Folder that keeps the scores, each as soon as it is computed.
-        again: Compute scores that the folder holds all the same.
+        again: Recompute scores that the folder holds already.
         command: The command line, for the record.
 
     Returns:
@@ -212,7 +212,7 @@ def _score_due(
                 known[item.task.name] = _as_score_of(former, vectors.info, store)
     if known:
         reporter.note(
-            f"{vectors.info.name}: {len(known)} of {counted(len(rows), 'task')} scored before; --again repeats what was."
+            f"{vectors.info.name}: {len(known)} of {counted(len(rows), 'task')} scored before; --again repeats them."
         )
     due = [item for item in rows if item.task.name not in known]
     # All pairs together; other tasks are larger and are encoded one by one, so that their memory is needed late.
@@ -251,7 +251,7 @@ def warn_of_languages(tokenizer: Any, name: str, rows: Iterable[TaskData], repor
 
 
 def _as_score_of(found: TaskScore, encoder: EncoderInfo, store: ScoreFolder) -> TaskScore:
-    """Return a score as that of an encoder with the same weights, which gets a row of its own if its name is another."""
+    """Return a stored score under the name of this encoder, whose weights are the same; another name gets a row of its own."""
     if found.encoder.name == encoder.name:
         return found
     return store.add(replace(found, encoder=encoder))

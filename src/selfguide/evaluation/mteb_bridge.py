@@ -130,7 +130,7 @@ class MtebAdapter:
         self.encoder = encoder
         accepted = inspect.signature(encoder.encode).parameters.values()
         self._takes_batch_size = any(item.name == "batch_size" or item.kind is item.VAR_KEYWORD for item in accepted)
-        # mteb asks for owner/name. A folder is named by its last part: its path is nobody else's business.
+        # mteb asks for owner/name. A folder is named by its last part, so that result files do not disclose its path.
         label = Path(name).resolve().name if Path(name).is_dir() else name
         label = label if "/" in label else f"selfguide/{label}"
         self.mteb_model_meta = ModelMeta.create_empty(overwrites={"name": label, "modalities": ["text"]})
@@ -230,7 +230,7 @@ def _row(task: Any, result: Any) -> MtebRow:
 
 @contextmanager
 def _quiet_mteb() -> Iterator[None]:
-    """Silence the messages and bars of mteb and datasets; what matters of them is in the rows."""
+    """Silence the messages and bars of mteb and datasets; the results hold what they say."""
     import datasets
 
     names = ("mteb", "datasets")

@@ -43,7 +43,7 @@ class Protocol(CheckedOptions):
 
 @dataclass(frozen=True)
 class Scored:
-    """The score of one task, before it is known whose score it is."""
+    """The score of one task, not yet attributed to an encoder."""
 
     metric: str
     """The full name of the main metric, such as ``spearman cosine all`` or ``accuracy``."""

@@ -113,8 +113,8 @@ class Evaluation:
 class ScoreFolder:
     """A folder with ``scores.json`` (everything) and ``scores.csv`` (a line for each score).
 
-    Several processes may add to it: each score is written as soon as it is there, together with those that others have written
-    meanwhile.
+    Several processes may add to it: each score is written as soon as it is computed, together with those that others have
+    written meanwhile.
     """
 
     def __init__(self, folder: Path, command: str | None = None) -> None:
@@ -124,7 +124,7 @@ class ScoreFolder:
 
     @contextmanager
     def announced(self, reporter: Reporter) -> Iterator[None]:
-        """Show other processes that this one adds scores, and note who else does.
+        """Announce to other processes that this one adds scores, and note which others do.
 
         Args:
             reporter: Gets the note.

@@ -41,8 +41,8 @@ def paired_test(
     """Compare the Spearman correlations of two encoders on the same pairs.
 
     The interval is a paired bootstrap: pairs are drawn anew, the same ones for both encoders, so that what makes a pair
-    hard for both cancels. The p-value is of a permutation test: were the encoders equally good, it would not matter whose
-    similarity a pair is given, so the two are swapped at random, pair by pair, and the difference is computed again. It needs
+    hard for both cancels. The p-value is of a permutation test: under the null hypothesis the two similarities of a pair are
+    exchangeable, so they are swapped at random, pair by pair, and the difference is computed again. It needs
     no formula for the spread of a correlation, which Spearman's with many tied grades does not have. Similarities are
     replaced by their ranks first, since one encoder's cosines may all lie near 0.9 and the other's near 0.3: swapped as
     they are they would mix two scales, and every swap would spoil both correlations.

@@ -163,7 +163,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
     RETRIEVAL: ("scifact", "cranfield", "cisi"),
     "multilingual": (*(f"sts17-{pair}" for pair in _STS17), "korsts", "stsb-de", "stsb-es", "sts14-es"),
 }
-"""Names that stand for several tasks, the most telling first; the papers' averages are over ``sts`` and over ``transfer``.
+"""Names that stand for several tasks, the most important first; the papers' averages are over ``sts`` and over ``transfer``.
 With a data folder, ``retrieval`` stands for the retrieval sets that it has: these, and those of one's own."""
 
 CORPORA: dict[str, Task] = {
@@ -193,7 +193,7 @@ def task_named(name: str) -> Task:
 
 
 def tasks_named(names: str | Iterable[str]) -> tuple[Task, ...]:
-    """Return the tasks that names and groups stand for, each once and in the order given.
+    """Return the tasks denoted by names and groups, each once and in the order given.
 
     Args:
         names: Such as ``"sts,mr"`` or ``["sts", "mr"]``.

@@ -95,7 +95,7 @@ def score_transfer(
     work = _jobs(data, classes, protocol)
     with warnings.catch_warnings(record=True) as seen:
         warnings.simplefilter("always")
-        # Announcements of later versions of scikit-learn say nothing about this score.
+        # scikit-learn's deprecation warnings do not concern this score.
         for category in (DeprecationWarning, PendingDeprecationWarning, FutureWarning):
             warnings.simplefilter("ignore", category)
         outcomes = _run(work, features, classes, jobs or cpu_count(), report)
@@ -164,7 +164,7 @@ def _run(
 ) -> list[_Outcome]:
     """Choose all strengths, then run all tests: pieces that threads can share evenly.
 
-    Threads are enough, since the time goes into matrix products, which release the interpreter's lock. Each product is
+    Threads are enough, since most time is spent in matrix products, which release the interpreter's lock. Each product is
     limited to its share of the cores, because nested threads are slower than none.
     """
     choices = [choice for job in work for choice in job.choices]

@@ -44,11 +44,11 @@ def export(
             demonstration, which is English.
         fp16: Write graphs with fp16 weights too; for ``openvino``, instead.
         int8: Write graphs with int8 weights too; ``onnx`` only.
-        dim: Keep only the first so many dimensions; of ``static``, how many it has.
+        dim: Keep only the first ``dim`` dimensions; for ``static``, its embedding dimension.
         normalise: Scale each embedding to length 1.
         precision: Numeric type of the embeddings that a graph gives, as for :func:`selfguide.encode`. The ranges of int8
             and uint8 are those of ``text``, and are part of the graph.
-        max_length: Truncate sentences after so many tokens; the default is the encoder's own limit.
+        max_length: Truncate sentences after this many tokens; the default is the encoder's own limit.
         overwrite: Replace an earlier export.
         show_progress: False shows neither notes nor bars.
 

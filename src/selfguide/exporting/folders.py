@@ -43,7 +43,7 @@ def check_output(output: Path, overwrite: bool) -> None:
     if not output.exists():
         return
     if not overwrite:
-        raise UsageError(f"{output} exists already; choose another --output, or say --overwrite to replace it.")
+        raise UsageError(f"{output} exists already; choose another --output, or use --overwrite to replace it.")
     empty = output.is_dir() and not any(output.iterdir())
     if not empty and not (output / RECORD_FILE).is_file():
         raise UsageError(

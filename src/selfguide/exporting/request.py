@@ -109,7 +109,7 @@ def gather(
         encoder: A name, a folder or a loaded encoder.
         name: What to call it in records.
         text: The user's text; ``None`` takes the demonstration's.
-        max_length: Truncate sentences after so many tokens.
+        max_length: Truncate sentences after this many tokens.
         to: One of ``TARGETS``; a static encoder is also fitted on the text.
 
     Returns:

@@ -171,7 +171,7 @@ class HeadedLoss(nn.Module):
         return {name: getattr(self, name) for name in self.config_names}
 
     def prepare(self, run: Preparation) -> None:
-        """Make ready what a run needs, once before it starts.
+        """Prepare for a run, once before it starts.
 
         Args:
             run: What is known about the run.

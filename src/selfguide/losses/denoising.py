@@ -1,6 +1,7 @@
 """TSDAE's loss: a decoder reconstructs a sentence from the embedding of a damaged copy.
 
-Most of a sentence's words are deleted, anew whenever it comes up. The encoder makes one embedding of what is left. A decoder of
+Most of a sentence's words are deleted, drawn anew each time the sentence is used. The encoder makes one embedding of what is
+left. A decoder of
 the same architecture, which attends to that embedding alone, predicts the original tokens one after the other, each from those
 before it. The decoder's layers *are* the encoder's (tied weights); only its attention to the embedding and its language-model
 head are its own. These live in the loss and are not saved with the model.

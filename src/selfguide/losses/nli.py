@@ -110,8 +110,8 @@ class NLISoftmaxLoss(HeadedLoss):
         """Concatenate the tokenised premises and hypotheses to one batch.
 
         Args:
-            premises: Their tokens.
-            hypotheses: Theirs.
+            premises: The tokenised premises.
+            hypotheses: The tokenised hypotheses.
 
         Returns:
             One batch, the premises first.

@@ -267,7 +267,7 @@ class SelfGuidedLoss(HeadedLoss):
         self.begin_step()
         features: dict[str, Any] = dict(next(iter(sentence_features)))
         plan, views, ids = (features.pop(name, None) for name in ("plan", "views", "packed_ids"))
-        if plan is not None and plan.first.device != self.device:  # the data loader moved the tensors alone
+        if plan is not None and plan.first.device != self.device:  # the data loader moves only tensors
             plan = plan.to(self.device)
         if self._graphs is not None and ids is not None and self.training:
             return self._on_gpu(self._graphs, ids, plan, views)

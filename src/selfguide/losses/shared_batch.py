@@ -1,8 +1,8 @@
 """One batch over the processes of a distributed run: each sees the candidates of all, and computes the rows of its own anchors.
 
 A trainer averages the gradients of its W processes. So each multiplies its share of the loss by W, and the average is the
-gradient that one process with the whole batch would have. Vectors are gathered with their gradient: what the anchors of another
-process say about a vector comes back to the process that computed it.
+gradient that one process with the whole batch would have. Vectors are gathered with their gradient: the gradient that the
+anchors of another process give a vector is returned to the process that computed it.
 """
 
 from __future__ import annotations
@@ -17,6 +17,20 @@ from torch import Tensor
 def is_distributed() -> bool:
     """Return whether this process is one of a distributed run."""
     return dist.is_available() and dist.is_initialized()
+
+
+def for_all(true: bool, device: torch.device) -> bool:
+    """Return whether something is true for every process of the run; all of them must ask.
+
+    Args:
+        true: Whether it is for this one.
+        device: Where the answers are exchanged.
+    """
+    if not is_distributed():
+        return true
+    votes = torch.tensor([true], dtype=torch.int32, device=device)
+    dist.all_reduce(votes, op=dist.ReduceOp.MIN)
+    return bool(votes.item())
 
 
 class SharedBatch:

@@ -1,19 +1,16 @@
 """Adapt a sentence encoder to a text without labels, and give it back unchanged where the text gives no reason to change it.
 
-Without labels nothing that was tried tells training that helps from training that harms (docs/results/adapt.md), so without dev
-pairs nothing is trained. An encoder that gives any two sentences a high cosine is *centred* on the text
-(:mod:`selfguide.calibration.centring`) by half of the mean of its embeddings. Any other comes back as it was. So does every
-encoder where it hardly tells the text's sentences apart, because they repeat one template or are in a language that it does not
-know.
+Training on raw text helps some encoders and harms others (docs/results/adapt.md). It helps those that give any two sentences a
+high cosine, so that their embeddings fill a cone, and it gains points with most others too, but without labels nothing tells
+there which text it would harm. So without dev pairs an encoder with a cone is trained, and any other comes back as it was. So
+does every encoder where it hardly tells the text's sentences apart, because they repeat one template or are in a language that
+it does not know. With dev pairs there is something that can judge, and every encoder is trained.
 
-With dev pairs there is something that can judge, so the encoder is trained, too. The loss is
-:class:`~selfguide.losses.GuidedContrastLoss` on the encoder's own modules: its pooling, normalisation, prompts and length stay as
-they are, nothing random is added, and the learning rate is small. It and the number of steps follow from the size of the text.
-The encoder as it was, the trained one and their weight average (:mod:`selfguide.training.weight_averages`) are compared, each as
-it is and centred, and the best one on the dev pairs is kept.
-
-Asked to train without dev pairs, it keeps a candidate only where half of a sentence's words find the sentence clearly better
-(:mod:`selfguide.training.self_retrieval`).
+The loss is :class:`~selfguide.losses.GuidedContrastLoss` on the encoder's own modules: its pooling, normalisation, prompts and
+length stay as they are, nothing random is added, and the learning rate is small. The number of steps follows from the size of
+the text. The encoder as it was, the trained one and their weight average (:mod:`selfguide.training.weight_averages`) are
+compared: on the dev pairs, each as it is and centred on the text (:mod:`selfguide.calibration.centring`); without them on graded
+pairs of general English that are part of the package, which notice where training has done harm.
 
 The contrast is SimCSE's: Gao, Yao and Chen, EMNLP 2021. Averaging weights with the original: Wortsman et al., Robust Fine-Tuning
 of Zero-Shot Models, CVPR 2022.
@@ -31,9 +28,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import numpy as np
 
-from selfguide.augment.dropout import DROPOUT_RATE, KEEP_DROPOUT, highest_dropout
-from selfguide.calibration.centring import can_be_centred, centred, mean_cosine, one_sidedness
-from selfguide.data.resources import demo_sentences
+from selfguide.augment.dropout import DROPOUT_RATE
+from selfguide.calibration.centring import can_be_centred, centred
+from selfguide.calibration.spread import Spread
+from selfguide.correlation import spearman
+from selfguide.data.resources import demo_pairs
 from selfguide.engine.encode import sentence_vectors
 from selfguide.errors import SelfguideError, UsageError
 from selfguide.losses.dropout_contrast import CITATION
@@ -45,7 +44,6 @@ from selfguide.models.encoders import POOLINGS, with_pooling
 from selfguide.models.starting_points import RAW, STATIC, default_prompt
 from selfguide.options import Between, CheckedOptions, OneOf
 from selfguide.training.callbacks import DEV_METRIC, saveable_weights
-from selfguide.training.self_retrieval import Probe
 from selfguide.training.settings import BY_TEXT_SIZE, TrainingSettings
 from selfguide.training.trainer import TrainingOutcome
 from selfguide.training.weight_averages import AS_IT_WAS, TRAINED, Choice, WeightAverages
@@ -62,49 +60,38 @@ if TYPE_CHECKING:
 OWN = "own"
 """Pooling that leaves the encoder's modules as they are."""
 FEWEST_SENTENCES = 20
-FEWEST_STEPS, MOST_EPOCHS, MOST_STEPS = 16, 10.0, 48
+FEWEST_STEPS, MOST_EPOCHS, MOST_STEPS = 16, 10.0, 80
 """A small text is read again until there are so many steps, but not more often than this; of a large one so much is read."""
-DISTANCE, LOWEST_RATE, HIGHEST_RATE = 3.6e-4, 7.5e-6, 2e-5
-"""Learning rate times steps, which says how far the weights may move, and the bounds of the rate: more steps, at a smaller rate,
-would cost more time and move them no further."""
 SHARES = (0.5, TRAINED)
 """The candidates besides the encoder as it was."""
-SAMPLE, GENERAL, FEWEST_IN_SAMPLE = 1000, 300, 50
-"""Sentences of the text, and of general English, that candidates are compared on, and below how many the comparison says
-nothing."""
-CLEAR, HARM = 1.0, 2.0
-"""Standard errors by which a gain on the text must differ from none, and a loss on general English, to be counted."""
-FEWEST_KEPT = 0.8
-"""Share of each sentence's nearest neighbours that must stay: training on one repeated template replaces more."""
-LEAST_COSINE, MOST_COMMON = 0.2, 0.35
-"""An encoder is centred where two sentences, of the text and of general English alike, have at least this mean cosine, so that
-its embeddings fill a cone; and where :func:`~selfguide.calibration.centring.one_sidedness` is at most the other: on development
-texts it is below 0.3, of a repeated template and of an unknown language above 0.5."""
+SAMPLE = 1000
+"""Sentences of the text that show how the encoder spreads its embeddings."""
+BY_GENERAL_PAIRS = "graded pairs of general English"
 AUTO, ALWAYS, NEVER = "auto", "always", "never"
-_DROPOUT = 0.1
 
 
 @dataclass(frozen=True)
 class AdaptOptions(CheckedOptions):
     """Options of adaptation."""
 
-    temperature: Annotated[float, TEMPERATURE] = 0.05
+    temperature: Annotated[float, TEMPERATURE] = 0.07
     """τ of the contrast: the smaller, the more the hardest negatives count."""
     stay_close: Annotated[float, WEIGHT] = 0.0
     """λ: weight of the original encoder's similarities between the sentences of a batch; 0 leaves them out."""
     guide_temperature: Annotated[float, TEMPERATURE] = 0.05
     """τ of those similarities: the smaller, the more the nearest sentences count."""
-    dropout: Annotated[float, DROPOUT_RATE] = KEEP_DROPOUT
-    """Rate of every dropout during training; -1: the encoder's own, or 0.1 where it has none."""
+    dropout: Annotated[float, DROPOUT_RATE] = 0.2
+    """Rate of every dropout during training; -1: the encoder's own."""
     freeze_layer_0: bool = False
     """Do not train the embedding layer."""
     pooling: Annotated[str, OneOf(OWN, *POOLINGS)] = OWN
     """own keeps the encoder's modules; cls, mean, max, last2 or first-last names the pooling of a sentence encoder whose folder
     does not say it."""
     tune: Annotated[str, OneOf(AUTO, ALWAYS, NEVER)] = AUTO
-    """auto: train only with dev pairs, which can judge it; always or never."""
+    """auto: train with dev pairs, which can judge it, or where the encoder gives any two sentences a high cosine; always or
+    never."""
     centring: Annotated[float, Between(0, 1)] = 0.5
-    """Share of the mean of the text's embeddings that is subtracted; 0: none."""
+    """Share of the mean of the text's embeddings that is subtracted from centred candidates; 0: there are none."""
     choose: bool = True
     """Choose between the encoder as it was and what was made of it; --no-choose trains, and keeps the trained one."""
     gradient_cache: Annotated[int, GRADIENT_CACHE] = 0
@@ -124,18 +111,20 @@ class Adapt(TuningMethod):
     """``--method adapt``."""
 
     name = "adapt"
-    summary = "a sentence encoder is centred on the text, or tuned where dev pairs judge it (ours; not for raw models)"
+    summary = (
+        "a sentence encoder is tuned where dev pairs judge it or its cosines are all high (ours; not for raw models)"
+    )
     reference = "builds on simcse"
     made_for = "sentence encoder"
     is_default = True
     Options = AdaptOptions
     options: AdaptOptions
-    defaults = TrainingSettings(batch_size=64, learning_rate=BY_TEXT_SIZE, epochs=BY_TEXT_SIZE)
+    defaults = TrainingSettings(batch_size=64, learning_rate=1e-5, epochs=BY_TEXT_SIZE)
     citation = CITATION
     search = {
         "learning_rate": (2e-6, *RATES),
         "batch_size": BATCHES,
-        "temperature": (0.02, 0.05, 0.1),
+        "temperature": (0.03, 0.05, 0.07, 0.1),
         "stay_close": (0.0, 1.0),
         "dropout": LOW_DROPOUTS,
         "freeze_layer_0": SWITCH,
@@ -168,10 +157,7 @@ class Adapt(TuningMethod):
 
     def loss(self, student: SentenceTransformer) -> GuidedContrastLoss:
         """See :meth:`TuningMethod.loss`."""
-        settings = self.options.without("pooling", "choose", "tune", "centring")
-        if settings["dropout"] == KEEP_DROPOUT and highest_dropout(student) == 0:
-            settings["dropout"] = _DROPOUT
-        return GuidedContrastLoss(student, **settings)
+        return GuidedContrastLoss(student, **self.options.without("pooling", "choose", "tune", "centring"))
 
     def fit(self, encoder: SentenceTransformer, context: FitContext) -> TrainingOutcome:
         """See :meth:`Method.fit`."""
@@ -183,38 +169,47 @@ class Adapt(TuningMethod):
             )
         encoder = self.student(encoder)
         self._prompt = default_prompt(encoder)
-        options = self.options
-        tuned = not options.choose or options.tune == ALWAYS or (options.tune == AUTO and context.dev is not None)
-        if not tuned:
-            _warn_if_without_effect(context.settings, self.defaults, context.reporter)
-            started = time.monotonic()
-            outcome = TrainingOutcome(encoder.eval())
-            averages = None
-        else:
-            original = saveable_weights(encoder)
-            outcome = super().fit(encoder, replace(context, settings=settings_for(count, context.settings)))
-            averages = WeightAverages(outcome.encoder, original)
-        if not options.choose:
-            return outcome
-        share = options.centring if can_be_centred(outcome.encoder) else 0.0
-        if context.dev is not None:
-            choice, outcome.encoder = _by_dev(outcome.encoder, averages, share, context)
-        else:
-            rejected = None if averages is None else _by_text(averages, context)
-            if rejected is not None and rejected.share != AS_IT_WAS:
-                choice = rejected
-            else:
-                choice, outcome.encoder = _centred_by_text(outcome.encoder, share, options.centring, context)
-            if rejected is not None and choice is not rejected:
-                said = f"What was trained is not clearly better on this text. {choice.sentence}"
-                choice = replace(choice, scores=rejected.scores + choice.scores, sentence=said)
-        if not tuned:
+        if not self.options.choose:
+            return self._trained(encoder, context)
+        started = time.monotonic()
+        outcome, choice = self._chosen(encoder, context)
+        if not outcome.steps:
             outcome.seconds = time.monotonic() - started
         outcome.choice = choice
         if choice.best is not None:
             outcome.best_score = choice.best
         context.reporter.note(choice.sentence)
         return outcome
+
+    def _trained(self, encoder: SentenceTransformer, context: FitContext) -> TrainingOutcome:
+        return super().fit(encoder, replace(context, settings=settings_for(len(context.text), context.settings)))
+
+    def _chosen(self, encoder: SentenceTransformer, context: FitContext) -> tuple[TrainingOutcome, Choice]:
+        """Train where something speaks for it, and choose between what came of it and the encoder as it was."""
+        tune, dev = self.options.tune, context.dev
+        share = self.options.centring if can_be_centred(encoder) else 0.0
+        if dev is not None:
+            if tune == NEVER:
+                outcome, averages = TrainingOutcome(encoder.eval()), None
+            else:
+                original = saveable_weights(encoder)
+                outcome = self._trained(encoder, context)
+                averages = WeightAverages(outcome.encoder, original)
+            choice, outcome.encoder = _by_dev(outcome.encoder, averages, share, context)
+            return outcome, choice
+        spread = Spread.of(encoder, _sample(context), context.reporter)
+        if tune == ALWAYS or (tune == AUTO and spread.has_cone):
+            reason = f"{spread.cone}, which training on the text spreads" if spread.has_cone else "Trained as asked for"
+            original = saveable_weights(encoder)
+            outcome = self._trained(encoder, context)
+            return outcome, _by_general_pairs(WeightAverages(outcome.encoder, original), reason)
+        _warn_if_without_effect(context.settings, self.defaults, context.reporter)
+        outcome = TrainingOutcome(encoder.eval())
+        if tune == NEVER and share and spread.has_cone:
+            choice, outcome.encoder = _centred(encoder, share, spread)
+            return outcome, choice
+        why = f"{spread.reason_to_stay}: the encoder came back as it was."
+        return outcome, Choice(AS_IT_WAS, "how the embeddings are spread", spread.scores, why)
 
 
 @contextmanager
@@ -232,7 +227,7 @@ def _quiet_datasets() -> Iterator[None]:
 
 
 def settings_for(count: int, settings: TrainingSettings) -> TrainingSettings:
-    """Return settings whose number of steps and learning rate follow from the size of the text, unless they were asked for.
+    """Return settings whose number of steps follows from the size of the text, unless it was asked for.
 
     Args:
         count: Sentences of the text.
@@ -246,9 +241,6 @@ def settings_for(count: int, settings: TrainingSettings) -> TrainingSettings:
         most = MOST_STEPS if per_epoch > MOST_STEPS else 0
         epochs = min(MOST_EPOCHS, max(1.0, FEWEST_STEPS / per_epoch))
         settings = replace(settings, epochs=epochs, max_steps=settings.max_steps or most)
-    if settings.learning_rate == BY_TEXT_SIZE:
-        steps = settings.max_steps or max(1.0, settings.epochs * per_epoch)
-        settings = replace(settings, learning_rate=min(HIGHEST_RATE, max(LOWEST_RATE, DISTANCE / steps)))
     return settings
 
 
@@ -258,8 +250,8 @@ def _warn_if_without_effect(settings: TrainingSettings, defaults: TrainingSettin
     asked = [f"--{name.replace('_', '-')}" for name in names if getattr(settings, name) != getattr(defaults, name)]
     if asked:
         reporter.warn(
-            f"nothing is trained without --dev, so {' and '.join(asked)} {'has' if len(asked) == 1 else 'have'} no effect: give "
-            "dev pairs, or say --tune always."
+            f"nothing is trained here without --dev, so {' and '.join(asked)} {'has' if len(asked) == 1 else 'have'} no effect: "
+            "give dev pairs, or say --tune always."
         )
 
 
@@ -291,52 +283,37 @@ def _by_dev(
         sentence = f"Nothing was better on the dev pairs ({100 * before:.2f}): the encoder came back as it was."
     else:
         sentence = f"Kept {name}: the dev pairs went from {100 * before:.2f} to {100 * score:.2f}."
-    choice = Choice(share, "dev pairs", tuple(scores), None, sentence, score, centring if chosen is not None else 0.0)
+    choice = Choice(share, "dev pairs", tuple(scores), sentence, score, centring if chosen is not None else 0.0)
     return choice, encoder if chosen is None else centred(encoder, chosen, centring)
 
 
-def _centred_by_text(
-    encoder: SentenceTransformer, share: float, wanted: float, context: FitContext
-) -> tuple[Choice, SentenceTransformer]:
-    """Centre the encoder, unless the text is no reason for it."""
-    by = "what the sentences have in common"
+def _by_general_pairs(averages: WeightAverages, reason: str) -> Choice:
+    """Choose without labels of the text's own: the candidate that is best on the package's graded pairs."""
+    # The dev half alone: the demonstration scores its table on the test half.
+    pairs = demo_pairs("dev")
+    count = len(pairs)
+    scores: list[tuple[str, float]] = []
+    kept, best = AS_IT_WAS, -math.inf
+    for share in (AS_IT_WAS, *SHARES):
+        vectors = sentence_vectors(averages.load(share), [*pairs.first, *pairs.second], normalise=True)
+        cosines = (vectors[:count] * vectors[count:]).sum(axis=1)
+        scores.append((_way(share), spearman(cosines, pairs.scores)))
+        if scores[-1][1] > best:
+            kept, best = share, scores[-1][1]
+    averages.load(kept)
+    before = scores[0][1]
+    if kept == AS_IT_WAS:
+        what = f"But training made it worse on {BY_GENERAL_PAIRS} ({100 * before:.2f} before): the encoder came back as it was."
+    else:
+        what = f"Kept {_way(kept)}: {BY_GENERAL_PAIRS} went from {100 * before:.2f} to {100 * best:.2f}."
+    return Choice(kept, BY_GENERAL_PAIRS, tuple(scores), f"{reason}. {what}")
 
-    def kept(reason: str) -> tuple[Choice, SentenceTransformer]:
-        return Choice(AS_IT_WAS, by, (), None, f"{reason}: the encoder came back as it was."), encoder.eval()
 
-    if not wanted:
-        return kept("Nothing was asked for")
-    if not share:
-        return kept(
-            f"The lengths of embeddings count for its similarity ({encoder.similarity_fn_name}), so it is not centred"
-        )
-    drawn, others = _sample(context), Probe.of(demo_sentences(), GENERAL, 0, 1).sentences
-    with context.reporter.bar("reading", len(drawn) + len(others), "sentences") as advance:
-        text = sentence_vectors(encoder, drawn, normalise=True)
-        advance(len(drawn), "")
-        general = sentence_vectors(encoder, others, normalise=True)
-        advance(len(others), "")
-    common, cosines = one_sidedness(text, general), (mean_cosine(text), mean_cosine(general))
-    cosine = min(cosines)
-    if cosine < LEAST_COSINE:
-        return kept(
-            f"The text gave no reason to change the encoder, whose embeddings are spread well already (two sentences have a mean "
-            f"cosine of {cosines[0]:.2f}, in general English {cosines[1]:.2f}), and without graded pairs (--dev) nothing tells "
-            "whether training helps"
-        )
-    if common > MOST_COMMON:
-        return kept(
-            f"The encoder hardly tells the sentences of this text apart ({100 * common:.0f} % of what sets them off from general "
-            "English is common to all), as those of one template or of a language that it does not know"
-        )
-    sentence = (
-        f"Centred: this encoder gives any two sentences a high cosine ({cosines[0]:.2f} in the mean of the text, "
-        f"{cosines[1]:.2f} in general English), so {100 * share:.0f} % of the text's mean embedding is subtracted. With graded "
-        "pairs (--dev), training can compete."
-    )
-    scores = (("mean cosine", cosine), ("common", common))
-    choice = Choice(AS_IT_WAS, by, scores, None, sentence, None, share)
-    return choice, centred(encoder, text.mean(axis=0, dtype=np.float64), share)
+def _centred(encoder: SentenceTransformer, share: float, spread: Spread) -> tuple[Choice, SentenceTransformer]:
+    """Centre an encoder that has a cone and is not to be trained."""
+    sentence = f"{spread.cone}, so {100 * share:.0f} % of the text's mean embedding was subtracted."
+    choice = Choice(AS_IT_WAS, "how the embeddings are spread", spread.scores, sentence, None, share)
+    return choice, centred(encoder, spread.mean, share)
 
 
 def _sample(context: FitContext) -> list[str]:
@@ -348,40 +325,6 @@ def _sample(context: FitContext) -> list[str]:
 def _mean(encoder: SentenceTransformer, sentences: list[str]) -> NDArray[np.float64]:
     mean: NDArray[np.float64] = sentence_vectors(encoder, sentences, normalise=True).mean(axis=0, dtype=np.float64)
     return mean
-
-
-def _by_text(averages: WeightAverages, context: FitContext) -> Choice:
-    """Choose without labels: the candidate that is best on the text, if the gain is clear and nothing else has changed much."""
-    reporter, seed = context.reporter, context.settings.seed
-    text = Probe.of(context.text["sentence"][:], SAMPLE, 2, seed)
-    by = "half of a sentence's words finding the sentence"
-    if len(text) < FEWEST_IN_SAMPLE:
-        return Choice(AS_IT_WAS, by, (), None, "")
-    general = Probe.of(demo_sentences(), GENERAL, 1, seed)
-    with reporter.bar("choosing", 1 + len(SHARES), "candidates") as advance:
-        averages.load(AS_IT_WAS)
-        before, general_before = text.measure(averages.encoder), general.measure(averages.encoder)
-        advance(1, "")
-        scores = [(_way(AS_IT_WAS), float(before.found.mean()))]
-        kept = (AS_IT_WAS, scores[0][1])
-        evidence: float | None = None
-        for share in SHARES:
-            encoder = averages.load(share)
-            after = text.measure(encoder)
-            scores.append((_way(share), float(after.found.mean())))
-            clear = after.gain(before) > CLEAR and after.overlap(before) >= FEWEST_KEPT
-            harmless = general.measure(encoder).gain(general_before) > -HARM
-            if clear and harmless and scores[-1][1] > kept[1]:
-                kept, evidence = (share, scores[-1][1]), after.gain(before)
-            advance(1, "")
-    averages.load(kept[0])
-    sentence = ""
-    if kept[0] != AS_IT_WAS:
-        sentence = (
-            f"Kept {_way(kept[0])}: half of a sentence's words find the sentence in the text better than before "
-            f"({scores[0][1]:.3f} to {kept[1]:.3f}, {evidence:.1f} standard errors)."
-        )
-    return Choice(kept[0], by, tuple(scores), evidence, sentence)
 
 
 def _way(share: float) -> str:

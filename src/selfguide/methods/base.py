@@ -2,7 +2,7 @@
 
 A method of one's own derives from :class:`Method`, or from :class:`TuningMethod` if it fine-tunes the encoder with a
 sentence-transformers loss, and is passed to :func:`selfguide.train` or :func:`selfguide.compare` as a class or an instance.
-Everything about it stands on the class: how it is called, what family it belongs to, its options and training settings.
+Its metadata are attributes of the class: name, family, options and training settings.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ Family = Literal["pooling", "calibration", "tuning"]
 
 @dataclass(frozen=True)
 class NoOptions(CheckedOptions):
-    """Options of a method that has none."""
+    """No options."""
 
 
 class Method(ABC):
@@ -56,7 +56,7 @@ class Method(ABC):
     """
 
     name: ClassVar[str] = ""
-    """How the method is called; by default the class's name, hyphenated."""
+    """The method's name; by default the class's name, hyphenated."""
     family: ClassVar[Family] = "pooling"
     summary: ClassVar[str] = ""
     """One line for lists and model cards; by default the first line of the class's docstring."""
@@ -68,7 +68,7 @@ class Method(ABC):
     trains: ClassVar[bool] = False
     """Whether there are training steps, so that training settings such as the learning rate matter."""
     is_floor: ClassVar[bool] = False
-    """Whether it knows nothing but words, so that a comparison marks the rows that score below it."""
+    """Whether it is a floor that only counts words; a comparison marks the rows that score below it."""
     cost: ClassVar[str] = "one forward pass"
     """What encoding one sentence costs."""
     refits: ClassVar[bool] = False
@@ -79,7 +79,7 @@ class Method(ABC):
     is_default: ClassVar[bool] = False
     """Whether a run that names no method takes it, for encoders of the kind that it is made for."""
     preset: ClassVar[Mapping[str, Any]] = {}
-    """Options that make the method what its name says; users cannot change them."""
+    """Options that the method's name fixes; users cannot change them."""
 
     Options: ClassVar[type[Any]] = NoOptions
     defaults: ClassVar[TrainingSettings] = TrainingSettings()
@@ -88,8 +88,8 @@ class Method(ABC):
     search: ClassVar[Mapping[str, tuple[Any, ...]]] = {}
     """Values to draw from when settings are chosen on dev pairs: training settings and options by name."""
     few_steps: ClassVar[int] = 0
-    """With fewer steps of the method's own batch size the encoder is likely to end worse than it began; a run that sees fewer
-    sentences than these steps do is warned about."""
+    """Below this number of steps, at the method's own batch size, the encoder is likely to end worse than it began; a run
+    that sees fewer sentences than that gets a warning."""
     without_effect: ClassVar[frozenset[str] | None] = None
     """Training settings that the method does not use, so that they are refused; ``None``: all that concern training if it does
     not train, and otherwise none, but for the training length if it does not tune."""
@@ -135,14 +135,14 @@ class Method(ABC):
         return self.refused_settings()
 
     def check(self) -> None:  # noqa: B027 (most methods have nothing to refuse)
-        """Refuse, before any text is read, what cannot work: a missing file, a program that is not installed.
+        """Reject what cannot work before any text is read: a missing file, a program that is not installed.
 
         Raises:
             SelfguideError: The method cannot run here with these options.
         """
 
     def check_start(self, start: StartingPoint, name: str, reporter: Reporter) -> None:
-        """Refuse or warn about an encoder, before any text is read.
+        """Reject an encoder, or warn about it, before any text is read.
 
         Args:
             start: What the encoder is.
@@ -172,7 +172,7 @@ class Method(ABC):
 
 
 class TuningMethod(Method):
-    """A method that fine-tunes the encoder: it prepares a student and gives a loss; the training path is everyone's."""
+    """A method that fine-tunes the encoder: it prepares a student and gives a loss; the training path is shared."""
 
     family = "tuning"
     seeded = True
@@ -302,7 +302,7 @@ class CalibratedMethod(Method):
         Args:
             encoder: The finished encoder, map included.
             text: Sentences in chunks; it may be a stream, so it is read once.
-            batch_size: Sentences a forward pass.
+            batch_size: Sentences per forward pass.
             reporter: Shows progress.
 
         Returns:

@@ -78,7 +78,7 @@ def random_vectors(count: int, size: int, seed: int) -> Tensor:
     Args:
         count: How many.
         size: Dimensions of each.
-        seed: Where they come from.
+        seed: Random seed.
 
     Returns:
         The vectors.

@@ -3,8 +3,9 @@
 The text is back-translated beforehand (:mod:`selfguide.augment.back_translation`); a sentence that comes back unchanged is
 left out. The loss is :class:`~selfguide.losses.BackTranslationLoss`.
 
-``bt`` is the baseline of the SG-OPT paper, with the settings that the authors' released script has when it is told to train
-BT: those of SG-OPT, with the translation's embedding in place of the guide's view. ``bt-cert`` is CERT: a moving average, a
+``bt`` is the baseline of the SG-OPT paper, with the settings that the authors' released script has when it is configured to
+train BT: those of SG-OPT, with the translation's embedding in place of the guide's view. ``bt-cert`` is CERT: a moving
+average, a
 queue, a smaller head, SGD (momentum 0.9, weight decay 1e-5) whose learning rate follows a cosine over the epochs, no
 clipping, no early stopping. Its 50 epochs at a rate of 4e-5 are the defaults of CERT's released code, made for a large
 corpus: on a small one SGD hardly moves at that rate, so ``optimiser="adamw"`` is offered, with the settings of the run.

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 from selfguide.losses.consert import CITATION, ConSERTLoss, ConSERTOptions
 from selfguide.methods.base import TuningMethod
-from selfguide.methods.search import BATCHES, DROPOUTS, RATES, SWITCH
+from selfguide.methods.search import CONSERT
 from selfguide.training.settings import TrainingSettings
 
 if TYPE_CHECKING:
@@ -37,16 +37,7 @@ class Consert(TuningMethod):
     options: ConSERTOptions
     defaults = TrainingSettings(batch_size=96, learning_rate=5e-7, epochs=10.0, weight_decay=0.01, patience=10)
     citation = CITATION
-    search = {
-        "learning_rate": RATES,
-        "batch_size": BATCHES,
-        "temperature": (0.05, 0.1, 0.2),
-        "first": ("shuffle", "token-cutoff", "feature-cutoff", "dropout"),
-        "second": ("shuffle", "token-cutoff", "feature-cutoff", "dropout"),
-        "dropout": DROPOUTS,
-        "freeze_layer_0": SWITCH,
-        "eval_pooling": ("last2", "mean"),
-    }
+    search = CONSERT
 
     def loss(self, student: SentenceTransformer) -> ConSERTLoss:
         """See :meth:`TuningMethod.loss`."""

@@ -37,7 +37,7 @@ from selfguide.losses.joint import NOISE, STEP, JointLoss, check_copy
 from selfguide.losses.nli import NLISoftmaxLoss
 from selfguide.losses.rules import WEIGHT
 from selfguide.methods.base import TuningMethod
-from selfguide.methods.search import BATCHES, DROPOUTS, RATES, SWITCH
+from selfguide.methods.search import BATCHES, CONSERT, RATES
 from selfguide.models.encoders import freeze_layer_zero, with_pooling
 from selfguide.options import Above
 from selfguide.training.settings import TrainingSettings
@@ -160,17 +160,7 @@ class ConsertSupUnsup(TuningMethod):
     options: SupUnsupOptions
     defaults = TrainingSettings(batch_size=96, learning_rate=5e-7, epochs=25.0, weight_decay=0.01, patience=10)
     citation = CITATION
-    search = {
-        "learning_rate": RATES,
-        "batch_size": BATCHES,
-        "temperature": (0.05, 0.1, 0.2),
-        "first": ("shuffle", "token-cutoff", "feature-cutoff", "dropout"),
-        "second": ("shuffle", "token-cutoff", "feature-cutoff", "dropout"),
-        "dropout": DROPOUTS,
-        "freeze_layer_0": SWITCH,
-        "eval_pooling": ("last2", "mean"),
-        "nli_learning_rate": RATES,
-    }
+    search = CONSERT | {"nli_learning_rate": RATES}
 
     def check(self) -> None:
         """See :meth:`Method.check`."""

@@ -74,7 +74,7 @@ class ContrastiveTension(TuningMethod):
     """``--method ct``."""
 
     name = "ct"
-    summary = "two encoders from one start agree about the same sentence, and about no other (Contrastive Tension)"
+    summary = "two copies of the encoder learn to agree on the same sentence only (Contrastive Tension)"
     reference = "Carlsson et al., ICLR 2021"
     made_for = "raw language model"
     Options = TensionOptions

@@ -96,7 +96,7 @@ class FlowMethod(Method):
 
     name = "flow"
     family = "calibration"
-    summary = "an invertible map, learned on the text, that makes the vectors Gaussian (BERT-flow)"
+    summary = "an invertible map, learned on the text, that makes the embeddings Gaussian (BERT-flow)"
     reference = "Li et al., EMNLP 2020"
     seeded = True
     trains = True

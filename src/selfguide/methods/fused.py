@@ -146,9 +146,7 @@ class Fused(CalibratedMethod):
 
     name = "fused"
     family = "tuning"
-    summary = (
-        "two views in one vector: the tuned one and the frequency-weighted, whitened layer 0 (ours, not in the papers)"
-    )
+    summary = "two views in one embedding: the tuned one and the frequency-weighted, whitened layer 0 (ours, not in the papers)"
     reference = "builds on simcse, sif and whitening"
     seeded = True
     trains = True

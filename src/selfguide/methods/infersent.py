@@ -70,7 +70,7 @@ class InferSentOptions(CheckedOptions):
     keep: Annotated[int, AtLeast(0)] = 100_000
     """How many of the file's most frequent words to keep, besides every word of the pairs; 0: all."""
     lower: bool = True
-    """Lower-case text and words; for vectors with upper-case words, such as GloVe 840B, say --no-lower."""
+    """Lower-case text and words; for vectors with upper-case words, such as GloVe 840B, use --no-lower."""
 
 
 class InferSent(TuningMethod):

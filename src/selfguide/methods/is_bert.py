@@ -50,7 +50,7 @@ class IsBert(TuningMethod):
     """``--method is-bert``."""
 
     name = "is-bert"
-    summary = "mutual information between a sentence's vector and its phrases, through convolutions (IS-BERT)"
+    summary = "mutual information between a sentence's embedding and its phrases, through convolutions (IS-BERT)"
     reference = "Zhang et al., EMNLP 2020"
     cost = "one forward pass and three small convolutions"
     made_for = "raw language model"

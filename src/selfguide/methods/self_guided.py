@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 from selfguide.losses.self_guided import CITATION, SelfGuidedLoss, SelfGuidedOptions
 from selfguide.methods.base import TuningMethod
-from selfguide.methods.search import BATCHES, POOLED, RATES, SWITCH
+from selfguide.methods.search import SELF_GUIDED
 from selfguide.training.settings import TrainingSettings
 
 if TYPE_CHECKING:
@@ -33,17 +33,7 @@ class SelfGuided(TuningMethod):
     Options = SelfGuidedOptions
     options: SelfGuidedOptions
     citation = CITATION
-    search = {
-        "learning_rate": RATES,
-        "batch_size": BATCHES,
-        "temperature": (0.01, 0.02, 0.05, 0.1),
-        "head_size": (0, 4096),
-        "stay_close": (0.0, 0.01, 0.1),
-        "layers": ("all", "last"),
-        "view_pooling": ("max", "mean"),
-        "freeze_layer_0": SWITCH,
-        "pooling": POOLED,
-    }
+    search = SELF_GUIDED | {"layers": ("all", "last"), "view_pooling": ("max", "mean")}
     defaults = TrainingSettings(beta2=0.9, patience=10)
 
     def loss(self, student: SentenceTransformer) -> SelfGuidedLoss:

@@ -17,7 +17,7 @@ from selfguide.losses.rules import WEIGHT
 from selfguide.losses.self_guided import CITATION, SelfGuidedOptions
 from selfguide.losses.self_guided_translation import SelfGuidedTranslationLoss
 from selfguide.methods.base import TuningMethod
-from selfguide.methods.search import BATCHES, POOLED, RATES, SWITCH
+from selfguide.methods.search import SELF_GUIDED
 from selfguide.training.settings import TrainingSettings
 from selfguide.training.translated_text import translated_dataset
 
@@ -53,16 +53,7 @@ class SelfGuidedTranslation(TuningMethod):
     Options = SelfGuidedTranslationOptions
     options: SelfGuidedTranslationOptions
     citation = CITATION
-    search = {
-        "learning_rate": RATES,
-        "batch_size": BATCHES,
-        "temperature": (0.01, 0.02, 0.05, 0.1),
-        "head_size": (0, 4096),
-        "stay_close": (0.0, 0.01, 0.1),
-        "translation_weight": (0.3, 1.0, 3.0),
-        "freeze_layer_0": SWITCH,
-        "pooling": POOLED,
-    }
+    search = SELF_GUIDED | {"translation_weight": (0.3, 1.0, 3.0)}
     defaults = TrainingSettings(beta2=0.9, patience=10)
 
     def check(self) -> None:

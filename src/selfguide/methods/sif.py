@@ -64,7 +64,7 @@ class SifOptions(CheckedOptions):
         super().__post_init__()
         if self.remove and self.whiten:
             raise UsageError(
-                "remove and whiten are two ways to calibrate the same vector: with --remove say --no-whiten."
+                "remove and whiten are two ways to calibrate the same vector: with --remove use --no-whiten."
             )
         check_shrinkage(self.shrinkage)
 

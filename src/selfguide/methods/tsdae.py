@@ -38,7 +38,7 @@ class Tsdae(TuningMethod):
     """``--method tsdae``."""
 
     name = "tsdae"
-    summary = "a decoder writes the sentence again from the vector of a damaged copy"
+    summary = "a decoder reconstructs the sentence from the embedding of a damaged copy"
     reference = "Wang, Reimers and Gurevych, Findings of EMNLP 2021"
     made_for = "raw language model"
     Options = TsdaeOptions

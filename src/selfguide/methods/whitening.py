@@ -80,7 +80,7 @@ class Whitening(CalibratedMethod):
 
     name = "whitening"
     family = "calibration"
-    summary = "vectors centred and with the identity as covariance, by the text's statistics"
+    summary = "embeddings centred and whitened with the mean and covariance of the text"
     reference = "Su et al., 2021"
     cost = "one forward pass and a small matrix product"
     Options = WhiteningOptions

@@ -75,7 +75,7 @@ class WK(Method):
         """See :meth:`Method.fit`."""
         count, start = depth(encoder), self.options.layer_start
         if count + 1 - start < FEWEST_LAYERS:
-            way_out = f"say --layer-start {count + 1 - FEWEST_LAYERS} or less" if count >= 2 else "choose a deeper one"
+            way_out = f"use --layer-start {count + 1 - FEWEST_LAYERS} or less" if count >= 2 else "choose a deeper one"
             raise UsageError(
                 f"WK pooling compares layers and needs {FEWEST_LAYERS} of them; this encoder's last is layer {count} and "
                 f"layer_start is {start}: {way_out}."

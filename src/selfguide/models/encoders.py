@@ -50,7 +50,7 @@ def load_encoder(
         pooling: ``cls``, ``mean``, ``max``, ``last2`` (mean of the last two layers) or ``first-last``. ``None`` keeps the
             pooling of a sentence-transformers folder, and is the mean of the last layer for a plain Transformer.
         layer: Pool the tokens of this layer (0 is the embedding layer, −1 the last) instead of the last one.
-        max_length: Truncate sentences after so many tokens; the encoder's position limit applies as well.
+        max_length: Truncate sentences after this many tokens; the encoder's position limit applies as well.
         device: ``"cpu"``, ``"cuda"`` or ``"mps"``; ``"auto"`` or ``None`` for the best device there is.
 
     Returns:
@@ -283,7 +283,7 @@ def _load_failure(name: str, local: bool, error: Exception) -> str:
 
 
 def allowed_length(encoder: SentenceTransformer, wanted: int) -> int:
-    """Return the length asked for, or the most that the encoder's positions allow.
+    """Return the requested length, limited to what the encoder's positions allow.
 
     Args:
         encoder: The encoder.

@@ -2,8 +2,8 @@
 
 A *raw language model* (BERT, RoBERTa, ``mini``) was pre-trained to fill in words; it has no sentence embedding of its own, so a
 method chooses the pooling and moves the weights far. A *sentence encoder* (all-MiniLM-L6-v2, all-mpnet-base-v2, bge …) has a
-sentence embedding, which somebody trained: its modules, pooling, prompts and length belong together and are kept. The weights
-look alike; what tells the two apart is written in the folder, so that nothing has to be loaded to ask.
+sentence embedding that was trained: its modules, pooling, prompts and length belong together and are kept. The weights
+look alike; what tells the two apart is written in the folder, so that nothing has to be loaded to find out.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ _UNTUNED_CHAIN = ("Transformer", "Pooling")
 
 @dataclass(frozen=True)
 class StartingPoint:
-    """What a run starts from, and why it is taken for that."""
+    """What a run starts from, and the reason for this classification."""
 
     kind: Kind
     reason: str
     """A clause that completes "… is a sentence encoder: "."""
     own: Mapping[str, Any] = field(default_factory=dict)
-    """What the encoder brings along (:func:`own_settings`), where it has been loaded."""
+    """The encoder's own settings (:func:`own_settings`), where it has been loaded."""
     missing: bool = False
     """Whether there is no such encoder, as far as can be told; loading it will say so."""
 

@@ -105,7 +105,7 @@ def _scale(folder: Path) -> SimilarityScale | None:
 
 
 def _made(path: Path, make: Callable[[dict[str, Any]], str]) -> str:
-    """Make the page of a file's content, and say so where the file is of another kind or version."""
+    """Make the page of a file's content; a file of another kind or version is an error in words."""
     try:
         content = read_json(path)
         if not isinstance(content, dict):

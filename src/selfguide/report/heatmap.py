@@ -17,7 +17,7 @@ FORMATS = (".png", ".svg")
 
 
 def check_plot_path(path: str | Path) -> Path:
-    """Refuse a file that cannot be drawn to; worth asking before anything is computed.
+    """Check that a figure can be written to a file, before anything is computed.
 
     Args:
         path: The file.

@@ -58,7 +58,7 @@ class Figure:
     caption: str
     """How to read it."""
     alt: str = field(default="", kw_only=True)
-    """What a reader who does not see the figure should know."""
+    """The alternative text, for readers who do not see the figure."""
 
 
 @dataclass(frozen=True)

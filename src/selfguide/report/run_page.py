@@ -1,4 +1,4 @@
-"""The page of a training run: its scores, its curves, what became of the embeddings, and how to repeat it."""
+"""The page of a training run: its scores, its curves, how the embeddings changed, and how to repeat it."""
 
 from __future__ import annotations
 

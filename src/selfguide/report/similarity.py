@@ -33,7 +33,7 @@ def scale_curve(scale: SimilarityScale) -> Lines:
 
 
 def _series(name: str, cosines: tuple[float, ...]) -> Series:
-    # Of equal cosines the last one counts: so many pairs are closer.
+    # Of equal cosines the last one gives the share of pairs that are closer.
     points = dict(zip(cosines, LEVELS, strict=True))
     return Series(name, tuple((cosine, Measured(round(1000 - 10 * level, 1))) for cosine, level in points.items()))
 
@@ -55,4 +55,4 @@ def scale_table(scale: SimilarityScale) -> Table:
         ]
         for level in _SHOWN
     ]
-    return Table(headings, rows, "Cosines that so many are closer than", sortable=False)
+    return Table(headings, rows, "Cosines, by how many random pairs are closer", sortable=False)

@@ -26,7 +26,7 @@ _LONG_NUMBER = re.compile(r"-?\d+\.\d{3,}")
 
 @dataclass(frozen=True)
 class Mark:
-    """What a reader can find out about a mark of a figure."""
+    """The tooltip and the exact numbers of a mark of a figure."""
 
     text: str
     """The tooltip."""
@@ -82,7 +82,7 @@ class _Converter:
         mark = self.marks.get(source.get("id", ""))
         if mark is not None:
             attributes |= mark.data
-        if tag == "g" and not attributes:  # matplotlib wraps every artist; a group that says nothing is left out
+        if tag == "g" and not attributes:  # matplotlib wraps every artist; an empty group is left out
             self.convert_children(source, target)
             return
         if tag == "defs" and all(child.tag.partition("}")[2] in _DROPPED for child in source):

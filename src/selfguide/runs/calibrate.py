@@ -57,7 +57,7 @@ def calibrate(
         output: The folder to make; ``None``, with ``overwrite``, replaces the old one.
         fresh: Forget the text that the map was fitted on instead of adding to it.
         overwrite: Replace ``output``, or the folder itself.
-        batch_size: Sentences a forward pass.
+        batch_size: Sentences per forward pass.
         device: Where to run the encoder.
         text_options: How the text is read and cleaned.
         reporter: Shows progress and warnings.
@@ -152,7 +152,7 @@ def _target(source: Path, output: str | Path | None, overwrite: bool) -> Path:
         raise UsageError(f"--output {target} is not a folder that can be made; name one.")
     if target.exists() and not overwrite:
         way_out = "name a new folder with --output" if output is None else "choose another --output"
-        raise UsageError(f"{target} exists already; {way_out}, or say --overwrite to replace it.")
+        raise UsageError(f"{target} exists already; {way_out}, or use --overwrite to replace it.")
     if target.exists() and not (target / RUN_FILE).is_file():
         raise UsageError(f"{target} was not made by selfguide (it holds no {RUN_FILE}), so it is not replaced.")
     return target

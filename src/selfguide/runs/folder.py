@@ -224,7 +224,7 @@ def _refuse_before_anything_is_made(final: Path, work: Path, overwrite: bool, re
         stored_config(final)
         return
     if final.exists() and not overwrite:
-        raise UsageError(f"{final} exists already; choose another --output, or say --overwrite to replace it.")
+        raise UsageError(f"{final} exists already; choose another --output, or use --overwrite to replace it.")
     if final.exists() and not (final / RUN_FILE).is_file() and not _is_empty_folder(final):
         raise UsageError(
             f"{final} was not made by selfguide (it holds no {RUN_FILE}), so --overwrite does not touch it; "

@@ -127,8 +127,8 @@ def adapt(
     """Adapt a sentence encoder to unlabelled text, and give it back unchanged where the text gives no reason to change it.
 
     The result has the modules, pooling, prompts, length and size of the encoder that it comes from, and at most a centring map
-    behind them. Without dev pairs nothing is trained: the encoder is centred, or comes back as it was. Dev pairs choose
-    between the encoder as it was, the trained one and their weight average, each of them centred or not.
+    behind them. Without dev pairs it is trained if it gives any two sentences a high cosine, and comes back as it was otherwise.
+    Dev pairs choose between the encoder as it was, the trained one and their weight average, each of them centred or not.
 
     Args:
         encoder: A folder, a hub name, or a loaded ``SentenceTransformer``, of which a copy is tuned.

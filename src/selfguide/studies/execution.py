@@ -62,9 +62,9 @@ class EncoderFacts:
 
 @dataclass
 class StudyRun:
-    """A study on its way; see :func:`selfguide.study` for the options.
+    """A running study; see :func:`selfguide.study` for the options.
 
-    Everything that can be refused is checked when it is made, before the first cell runs.
+    Everything is validated when it is made, before the first cell runs.
     """
 
     title: str

@@ -34,7 +34,7 @@ _DEMONSTRATION = (
 
 @dataclass(frozen=True)
 class StudyResult:
-    """What a study came to."""
+    """The results of a study."""
 
     results: dict[str, Any]
     """What ``study.json`` holds."""

@@ -258,7 +258,7 @@ def thinned_means(
         sentences: What to encode.
         ranks: The frequency rank of each token id.
         removed: Values of k.
-        batch_size: Sentences a forward pass.
+        batch_size: Sentences per forward pass.
         layers: How many of the last layers are averaged.
 
     Returns:

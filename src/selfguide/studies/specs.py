@@ -49,7 +49,7 @@ def settings_by_grid(plan: Plan, scale: Scale, device: str) -> dict[str, tuple[s
             every.append(_refusal(plan.measured_methods, setting, device))
         if setting in scale.user_settings and None not in every:
             takes = ", ".join(scale.values) or "nothing"
-            raise (every or [None])[-1] or UsageError(f"--set {setting}: this study takes {takes} to be set.")
+            raise (every or [None])[-1] or UsageError(f"--set {setting}: what can be set in this study is {takes}.")
     return found
 
 

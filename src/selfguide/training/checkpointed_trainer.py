@@ -39,13 +39,13 @@ class CheckpointedTrainer(SentenceTransformerTrainer):
 
     # transformers 5 calls these two, and not create_optimizer_and_scheduler.
     def create_optimizer(self, model: Any = None) -> Optimiser:
-        """Make the method's optimiser, or the stock one."""
+        """Return the method's optimiser, or the stock one."""
         if self.optimizer is None and self.make_optimiser is not None:
             self.optimizer = self.make_optimiser(self.loss)
         return super().create_optimizer(model)
 
     def create_scheduler(self, num_training_steps: int, optimizer: Optimiser | None = None) -> Scheduler:
-        """Make the method's scheduler, or the stock one."""
+        """Return the method's scheduler, or the stock one."""
         if self.lr_scheduler is None and self.make_scheduler is not None:
             self.lr_scheduler = self.make_scheduler(optimizer or self.optimizer, num_training_steps)
             self._created_lr_scheduler = self.lr_scheduler is not None
@@ -82,7 +82,7 @@ class CheckpointedTrainer(SentenceTransformerTrainer):
         """Do nothing: the run writes its own card, and the stock one queries the hub about the base model."""
 
     def compute_loss(self, *args: Any, **kwargs: Any) -> Any:
-        """Compute the loss, and keep it for the monitors."""
+        """Return the loss, and keep it for the monitors."""
         result = super().compute_loss(*args, **kwargs)
         self.last_loss = (result[0] if isinstance(result, tuple) else result).detach()
         self.state.last_loss = self.last_loss  # read by the monitors; a tensor, so that a GPU is not waited for
@@ -104,7 +104,8 @@ class CheckpointedTrainer(SentenceTransformerTrainer):
             save_file(_loss_weights(self.loss), folder / LOSS_WEIGHTS)
             write_complete(folder, {"step": self.state.global_step, "rates": sorted(self.rates.items())})
         except (OSError, SafetensorError, RuntimeError) as error:
-            # torch has an error of its own for a full disk. Half a checkpoint is of no use, and its room may be needed.
+            # torch has an error of its own for a full disk. A partial checkpoint is useless, and its disk space may
+            # be needed.
             if isinstance(error, RuntimeError) and not _is_about_a_file(error):
                 raise
             if self.args.should_save:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
     from transformers import TrainerControl, TrainerState
 
-# Reading the loss on a GPU waits for the device, so it is read only every so many steps there.
+# Reading the loss on a GPU waits for the device, so it is read only at intervals there.
 _GPU_CHECK_INTERVAL = 20
 
 
@@ -71,7 +71,7 @@ class CollapseMonitor(TrainerCallback):
             self.observe(output["sentence_embedding"])
 
     def on_step_end(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
-        """Compare the recent embeddings with the first ones, every so many steps."""
+        """Compare the recent embeddings with the first ones, at regular intervals."""
         due = state.global_step % self.every == 0 or state.global_step == self.window
         if self.warned or not due or len(self._recent) < self.window:
             return

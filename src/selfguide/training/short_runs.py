@@ -42,7 +42,7 @@ def warn_if_short(
         enough = math.ceil(steps * LEAST_MOVEMENT / settings.sum_of_rates(steps))
         rate = settings.learning_rate * LEAST_MOVEMENT / settings.sum_of_rates(steps)
         reporter.warn(
-            f"{_steps(steps)} at a learning rate of {settings.learning_rate:g} hardly change the encoder: say --learning-rate "
+            f"{_steps(steps)} at a learning rate of {settings.learning_rate:g} hardly change the encoder: use --learning-rate "
             f"{_rounded_up(rate)} or more, or {_longer(settings, enough, rows, per_step)}."
         )
 

@@ -73,7 +73,7 @@ def earlier_stage(
     outcome = fine_tune(student, make_loss, replace(context, work=work), deployable=deployable)
     if is_main_process():
         save_file(saveable_weights(student), work / STAGE_WEIGHTS)
-        for checkpoint in work.glob("checkpoint-*"):  # of no use any more
+        for checkpoint in work.glob("checkpoint-*"):  # no longer needed
             shutil.rmtree(checkpoint, ignore_errors=True)
         facts = {"steps": outcome.steps, "seconds": outcome.seconds, "dev_scores": outcome.dev_scores}
         write_complete(work, facts)

@@ -101,5 +101,5 @@ def _device(context: FitContext) -> str:
 
 
 def _plain(text: str) -> str:
-    """Return the text without the differences that do not count: case and spacing."""
+    """Return the text normalised for comparison, without differences of case and spacing."""
     return " ".join(text.casefold().split())

@@ -29,8 +29,6 @@ class Choice:
     """What decided."""
     scores: tuple[tuple[str, float], ...]
     """What each candidate is, and its score."""
-    evidence: float | None
-    """The gain over the original in units of its standard error, where there is one."""
     sentence: str
     """The choice and its reason, for people."""
     best: float | None = None

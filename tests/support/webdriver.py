@@ -1,4 +1,4 @@
-"""Headless Chromium through chromedriver: a small client of the WebDriver protocol, for measurements and for tests.
+"""Headless Chromium through chromedriver: a small client of the WebDriver protocol, for tests and for ``experiments.map_frames``.
 
 chromedriver sends real pointer and wheel events and takes screenshots; scripts that it runs are not subject to a page's policy,
 so pages are tested as they are.
