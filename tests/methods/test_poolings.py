@@ -119,7 +119,6 @@ def test_text_is_counted_as_the_tokenizer_splits_it(bert: Path) -> None:
 def test_the_table_gives_each_words_count_to_its_pieces(bert: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # "old" is a token; "cab" falls into letters, of which the toy tokenizer knows only those at the head of a word.
     monkeypatch.setattr(frequencies, "english_table", lambda: ({"the": 60, "old": 30, "cab": 10}, 200))
-    monkeypatch.setattr(frequencies, "_english", {})  # what is kept of the real table, and what this one would leave
     vocabulary = Vocabulary.of_encoder(load_encoder(bert))
     p = dict(zip(vocabulary.tokens, frequencies.table_probabilities(vocabulary), strict=True))
     assert p["the"] == pytest.approx(60 / 200)
