@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from reading import counted, kept
 from selfguide.data import Sentences, TextOptions
+from selfguide.data.blocks import Block
 from selfguide.data.cleaning import MarkedText, clean, rows_to_clean
 
 
@@ -142,8 +143,13 @@ ODD = " \t\n\r\x00\x1f\x7f\x85\xa0\u200b\u3000\ufeff\u0301e\u00e9\u0627\u4e2d\U0
     )
 )
 def test_rows_that_are_left_alone_are_clean_sentences(batch: list[str | None]) -> None:
-    doubtful = rows_to_clean(batch, 5)
+    doubtful, block = rows_to_clean(batch, 5)
     assert doubtful == sorted(set(doubtful))
+    if block is not None:
+        assert doubtful == []
+        assert block.strings == batch
+        assert bytes(block.lines).decode() == "".join(f"{row}\n" for row in batch)
+        assert block.ends.tolist() == Block(len(batch), lines=block.lines).ends.tolist()
     for row in set(range(len(batch))) - set(doubtful):
         text = batch[row]
         assert type(text) is str
@@ -154,7 +160,8 @@ def test_rows_that_are_left_alone_are_clean_sentences(batch: list[str | None]) -
 
 def test_a_row_that_is_to_be_cleaned_does_not_hold_up_the_others() -> None:
     batch: list[str | None] = ["plain", " one", "two ", "a  b", "", "caf\u00e9", "too long for it", "end"]
-    assert rows_to_clean(batch, 10) == [1, 2, 3, 4, 6]
+    assert rows_to_clean(batch, 10) == ([1, 2, 3, 4, 6], None)
     # An invisible character may be in any row that is not ASCII; the others stay as they are.
-    assert rows_to_clean([*batch, "no\u200bspace", "tab\tbed"], 10) == [1, 2, 3, 4, 5, 6, 8, 9]
-    assert rows_to_clean([], 10) == []
+    assert rows_to_clean([*batch, "no\u200bspace", "tab\tbed"], 10)[0] == [1, 2, 3, 4, 5, 6, 8, 9]
+    assert rows_to_clean([], 10) == ([], None)
+    assert rows_to_clean(["plain", "caf\u00e9"], 10)[1] is not None

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from selfguide.data import Sentences, TextOptions, cleaning
+from selfguide.data import Sentences, TextOptions
 from selfguide.data import sentences as module
 from selfguide.data.cleaning import RowFilter
 from selfguide.data.dedup import SeenHashes
@@ -107,7 +107,7 @@ def test_a_full_disk_is_said(text: Path, monkeypatch: pytest.MonkeyPatch) -> Non
         raise OSError(28, "No space left on device")
 
     on_disk(monkeypatch, 100, 700)
-    monkeypatch.setattr(cleaning.WaitingRows, "add", full)
+    monkeypatch.setattr(SpilledHashes, "_add", full)
     with pytest.raises(SelfguideError, match=r"No space left on device.*TMPDIR"):
         list(Sentences([text]))
 

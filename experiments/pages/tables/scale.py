@@ -70,6 +70,7 @@ def rates() -> str:
             f"{100 * overhead['without start']:+.0f} % time",
         ],
         ["the same with loading and starting", "", "", f"{100 * overhead['with start']:+.0f} % time"],
+        ["starting and ending Ray, beside loading the encoder", "", "", f"{_ray_start():+.0f} s"],
         [
             "training, sentences a second",
             f"{training['1']:.1f}, one",
@@ -78,6 +79,13 @@ def rates() -> str:
         ],
     ]
     return table("what | | | result", rows)
+
+
+def _ray_start() -> float:
+    """Return the seconds by which everything outside the parts takes longer with Ray."""
+    seconds = lookup("scale-ray:medians")
+    plain, ray = (seconds[f"{way}, with start"] - seconds[f"{way}, without start"] for way in ("plain", "ray"))
+    return float(ray - plain)
 
 
 def bytes_a_row(dimensions: int) -> float:

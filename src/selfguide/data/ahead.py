@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import queue
 import threading
-from collections.abc import Callable, Generator, Iterator
-from contextlib import suppress
+from collections.abc import Callable, Generator
+from contextlib import closing
 from typing import TypeVar
 
 T = TypeVar("T")
@@ -13,8 +13,10 @@ T = TypeVar("T")
 _POLL_S = 0.1
 
 
-def prepared_ahead(make: Callable[[Callable[[], bool]], Iterator[T]]) -> Generator[T, None, None]:
+def prepared_ahead(make: Callable[[Callable[[], bool]], Generator[T, None, None]]) -> Generator[T, None, None]:
     """Yield what a function yields; it runs in a thread, one item ahead.
+
+    No more than two items are there at a time: the one that is used, and the one that is being made or waits.
 
     Args:
         make: Gets a function that says whether nothing more is wanted, which it asks now and then, and yields the items.
@@ -22,21 +24,22 @@ def prepared_ahead(make: Callable[[Callable[[], bool]], Iterator[T]]) -> Generat
     Yields:
         The items, in order; an exception of the thread comes after those before it.
     """
-    ready: queue.Queue[tuple[T] | BaseException | None] = queue.Queue(maxsize=1)
+    ready: queue.Queue[tuple[T] | BaseException | None] = queue.Queue()
+    taken = threading.Semaphore(0)
     stopped = threading.Event()
 
     def give(item: tuple[T] | BaseException | None) -> None:
-        while not stopped.is_set():
-            with suppress(queue.Full):
-                ready.put(item, timeout=_POLL_S)
-                return
+        ready.put(item)
+        while not (stopped.is_set() or taken.acquire(timeout=_POLL_S)):
+            pass
 
     def work() -> None:
         try:
-            for item in make(stopped.is_set):
-                give((item,))
-                if stopped.is_set():
-                    return
+            with closing(make(stopped.is_set)) as items:
+                for item in items:
+                    give((item,))
+                    if stopped.is_set():
+                        return
             give(None)
         except BaseException as error:  # raised again where the items are used
             give(error)
@@ -45,6 +48,7 @@ def prepared_ahead(make: Callable[[Callable[[], bool]], Iterator[T]]) -> Generat
     thread.start()
     try:
         while (item := ready.get()) is not None:
+            taken.release()
             if isinstance(item, BaseException):
                 raise item
             yield item[0]

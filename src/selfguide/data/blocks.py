@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     Mask = NDArray[np.bool_]
+    Places = NDArray[np.int32]
 
 
 class Block:
@@ -22,13 +23,18 @@ class Block:
         count: How many.
         strings: The sentences; none holds a line break.
         lines: The same as lines.
+        ends: Where the line break of each line is, if it is known.
     """
 
-    def __init__(self, count: int, *, strings: list[str] | None = None, lines: Any = None) -> None:
+    def __init__(
+        self, count: int, *, strings: list[str] | None = None, lines: Any = None, ends: Places | None = None
+    ) -> None:
         self.count = count
         self._strings = strings
         if lines is not None:
             self.lines = lines
+        if ends is not None:
+            self.ends = ends
 
     @classmethod
     def of(cls, strings: list[str]) -> Block:
@@ -51,11 +57,15 @@ class Block:
         return ("\n".join(self.strings) + "\n").encode() if self.count else b""
 
     @cached_property
-    def ends(self) -> NDArray[np.intp]:
+    def ends(self) -> Places:
         """Where the line break of each line is."""
         import numpy as np
 
-        return np.flatnonzero(np.frombuffer(self.lines, dtype=np.uint8) == ord("\n"))
+        return np.flatnonzero(np.frombuffer(self.lines, dtype=np.uint8) == ord("\n")).astype(np.int32)
+
+    def drop_strings(self) -> None:
+        """Keep lines alone, which take half of the memory."""
+        self._strings = None if len(self.lines) else self._strings
 
     def blank(self) -> Mask:
         """Return which sentences are empty."""
@@ -88,14 +98,15 @@ class Block:
         if self._strings is not None:
             return pa.array(self._strings, pa.string())
         codes = np.frombuffer(self.lines, dtype=np.uint8)
-        return self._as_arrow(codes[codes != ord("\n")], self.ends - np.arange(self.count))
+        breaks: Places = np.arange(self.count, dtype=np.int32)  # how many there are before each line
+        return self._as_arrow(codes[codes != ord("\n")], np.subtract(self.ends, breaks, dtype=np.int32))
 
     @staticmethod
-    def _as_arrow(content: Any, ends: NDArray[np.intp]) -> pa.Array:
+    def _as_arrow(content: Any, ends: Places) -> pa.Array:
         import numpy as np
         import pyarrow as pa
 
-        offsets = np.concatenate(([0], ends)).astype(np.int32)
+        offsets = np.concatenate((np.zeros(1, dtype=np.int32), ends))
         return pa.StringArray.from_buffers(len(ends), pa.py_buffer(offsets), pa.py_buffer(content))
 
 

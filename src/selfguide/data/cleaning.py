@@ -7,15 +7,14 @@ import unicodedata
 from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
-from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, cast
+from typing import TYPE_CHECKING, NamedTuple, TypeVar, cast
 
 from selfguide.data.ahead import prepared_ahead
 from selfguide.data.blocks import Block
 from selfguide.data.dedup import SeenHashes, hash_sentences
 from selfguide.data.options import TextOptions
-from selfguide.data.spilled import IN_MEMORY, SEGMENT, SpilledHashes, WaitingBatch, WaitingRows
+from selfguide.data.spilled import IN_MEMORY, SEGMENT, Segment, SpilledHashes
 from selfguide.errors import SelfguideError
 from selfguide.files import private_folder
 
@@ -23,6 +22,8 @@ if TYPE_CHECKING:
     from selfguide.data.dedup import Mask, Places
 
     Rows = Places
+
+T = TypeVar("T")
 
 # Control characters other than white space, and invisible format characters: soft hyphen, zero-width space, direction
 # marks, byte-order mark, tags. Visible format characters (Arabic number signs) stay, and so do the zero-width joiner and
@@ -98,7 +99,7 @@ def clean(text: str) -> str:
     return unicodedata.normalize("NFC", " ".join(visible.split()))
 
 
-def rows_to_clean(batch: Sequence[Row], max_chars: int) -> list[int]:
+def rows_to_clean(batch: Sequence[Row], max_chars: int) -> tuple[list[int], Block | None]:
     """Find the rows that :func:`clean` may change, or that are no ordinary sentences; most texts have few of them.
 
     The rows are looked at together, as bytes: one by one, it would take far longer than reading them.
@@ -108,19 +109,21 @@ def rows_to_clean(batch: Sequence[Row], max_chars: int) -> list[int]:
         max_chars: Longest sentence.
 
     Returns:
-        The numbers of the rows; every other one is a sentence as it stands.
+        The numbers of the rows, every other one being a sentence as it stands; and if there is none, the sentences.
     """
     import numpy as np
 
     everything = list(range(len(batch)))
     if set(map(type, batch)) != {str}:
-        return everything
-    text = "\n".join(cast("Sequence[str]", batch))
-    codes = np.frombuffer(text.encode("utf-8", "surrogatepass"), dtype=np.uint8)
+        return everything, None
+    strings = cast("list[str]", batch)
+    text = "\n".join([*strings, ""])
+    lines = text.encode("utf-8", "surrogatepass")
+    codes = np.frombuffer(lines, dtype=np.uint8)
     ends = np.flatnonzero(codes == ord("\n"))
-    if ends.size != len(batch) - 1:  # a row has a line break inside
-        return everything
-    lengths = np.diff(ends, prepend=-1, append=codes.size) - 1  # in bytes, of which a character has one at least
+    if ends.size != len(batch):  # a row has a line break inside
+        return everything, None
+    lengths = np.diff(ends, prepend=-1) - 1  # in bytes, of which a character has one at least
     doubtful = (lengths == 0) | (lengths > max_chars)
     space = codes <= ord(" ")
     odd = (codes < ord(" ")) & (codes != ord("\n"))
@@ -129,10 +132,10 @@ def rows_to_clean(batch: Sequence[Row], max_chars: int) -> list[int]:
     elif not (text.replace("\n", " ").isprintable() and unicodedata.is_normalized("NFC", text)):
         odd |= codes >= 0x7F
     odd[1:] |= space[1:] & space[:-1]
-    odd[:1] |= space[:1]
-    odd[-1:] |= space[-1:]
+    odd[0] |= space[0]
     doubtful[np.searchsorted(ends, np.flatnonzero(odd))] = True
-    return np.flatnonzero(doubtful).tolist()
+    rows = np.flatnonzero(doubtful).tolist()
+    return rows, None if rows else Block(len(batch), strings=strings, lines=lines, ends=ends.astype(np.int32))
 
 
 def has_surrogates(text: str) -> bool:
@@ -215,42 +218,43 @@ class RowFilter:
     def _from_disk(self, batches: Iterator[list[Row]], folder: Path) -> Iterator[FilteredBatch]:
         assert self._seen is not None
         spilled = SpilledHashes(folder, self._seen.take_runs())
+        ahead = prepared_ahead if self._ahead else _as_it_comes
 
-        def segments(stopped: Callable[[], bool]) -> Generator[WaitingRows, None, None]:
-            return self._segments(batches, folder, stopped)
+        def cleaned(stopped: Callable[[], bool]) -> Generator[Segment, None, None]:
+            return self._segments(batches, stopped)
 
-        with closing(prepared_ahead(segments) if self._ahead else segments(lambda: False)) as waiting_rows:
-            for waiting in waiting_rows:
-                first = spilled.first_occurrences(waiting.hashes())
+        def judged(stopped: Callable[[], bool]) -> Generator[tuple[Segment, Mask], None, None]:
+            with closing(ahead(cleaned)) as segments:
+                for segment in segments:
+                    yield segment, spilled.first_occurrences(segment.take_hashes())
+
+        # Three threads: one reads and cleans, one looks for repeats, and this one gives the rows to whoever asks.
+        with closing(ahead(judged)) as segments:
+            for segment, first in segments:
                 start = 0
-                for flags, sentences in waiting.batches():
+                for flags, sentences in segment.batches:
                     end = start + len(sentences)
                     yield _marked(FilteredBatch(flags, sentences, _kept_rows(flags), []), first[start:end])
                     start = end
-                waiting.close()
 
-    def _segments(
-        self, batches: Iterator[list[Row]], folder: Path, stopped: Callable[[], bool]
-    ) -> Generator[WaitingRows, None, None]:
-        """Yield cleaned rows in files, the repeats among them; an error in a batch comes after the rows before it."""
+    def _segments(self, batches: Iterator[list[Row]], stopped: Callable[[], bool]) -> Generator[Segment, None, None]:
+        """Yield cleaned rows, the repeats among them; an error in a batch comes after the rows before it."""
         failure: SelfguideError | None = None
-        for number in count():
-            waiting, ended = WaitingRows(folder / f"rows-{number}"), False
+        ended = False
+        while not ended:
+            segment = Segment()
             try:
-                while waiting.rows < self._segment and not ended:
+                while not (ended or segment.is_full(self._segment)):
                     batch = None if stopped() else next(batches, None)
                     ended = batch is None
                     if batch is not None:
                         cleaned = self._cleaned(batch)
-                        hashes = hash_sentences(cleaned.sentences.strings)
-                        waiting.add(WaitingBatch(cleaned.flags, cleaned.sentences), hashes)
+                        segment.add(cleaned.flags, cleaned.sentences)
             except SelfguideError as error:  # a limit may end the reading before it
-                failure = error
-            yield waiting
-            if failure is not None:
-                raise failure
-            if ended:
-                return
+                failure, ended = error, True
+            yield segment
+        if failure is not None:
+            raise failure
 
     def apply(self, batch: list[Row]) -> FilteredBatch:
         """Clean and filter the next rows of the pass.
@@ -269,8 +273,12 @@ class RowFilter:
     def _cleaned(self, batch: list[Row]) -> FilteredBatch:
         """Clean rows and drop blank and over-long ones, but not yet the repeats."""
         max_chars = self._options.max_chars
-        flags, texts = bytearray([KEPT]) * len(batch), list(batch)
-        for row in rows_to_clean(batch, max_chars):
+        flags = bytearray([KEPT]) * len(batch)
+        doubtful, block = rows_to_clean(batch, max_chars)
+        if block is not None:
+            return FilteredBatch(flags, block, _kept_rows(flags), batch)
+        texts = list(batch)
+        for row in doubtful:
             raw = batch[row]
             text = "" if raw is None else clean(raw)
             flag = KEPT
@@ -298,6 +306,10 @@ class RowFilter:
         if not text:
             return "", BLANK | replaced | kept_if_blank
         return text, KEPT | replaced
+
+
+def _as_it_comes(make: Callable[[Callable[[], bool]], Generator[T, None, None]]) -> Generator[T, None, None]:
+    yield from make(lambda: False)
 
 
 def _marked(filtered: FilteredBatch, first: Mask) -> FilteredBatch:

@@ -361,6 +361,17 @@ def _part_file(path: Path, manifest: Manifest, number: int) -> Iterator[Callable
         yield write
 
 
+def remove_abandoned_locks(folder: Path) -> None:
+    """Remove the lock files of processes that were killed just after they had finished a part.
+
+    Args:
+        folder: The folder of the parts.
+    """
+    for lock in folder.glob(".part-*.lock"):
+        with claimed(lock):  # who has a lock removes its file; that of a living process stays
+            pass
+
+
 def numbers_of(manifest: Manifest, shard: tuple[int, int]) -> list[int]:
     """Return the parts of one of several processes that share the work.
 
