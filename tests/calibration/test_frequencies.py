@@ -63,3 +63,11 @@ def test_few_tables_are_kept(
         assert len(Vocabulary.of_tokenizer(tokenizer, special=[special]).english) > 0
         assert len(frequencies._english) <= 2
     assert len(computed) == 4  # 3 was kept, 1 was not
+
+
+def test_what_is_kept_is_of_the_table_in_use(tiny: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    vocabulary, again = (Vocabulary.of_encoder(load_encoder(tiny("bert"))) for _ in range(2))
+    before = vocabulary.english
+    monkeypatch.setattr(frequencies, "english_table", lambda: ({"the": 1}, 1))
+    assert again.english[again.tokens.index("the")] == 1
+    assert before[again.tokens.index("the")] < 1

@@ -427,7 +427,7 @@ def test_every_library_has_the_fewest_threads_that_are_allotted_or_given(
         (("notes.txt", "--baseline", "cls"), "There is no row 'cls'"),
         (("notes.txt", "--dev", "mr"), "The dev pairs need grades"),
         (("notes.txt", "--tasks", "stsc"), "There is no task 'stsc'"),
-        (("data:mr",), "MR is none"),
+        (("data:mr",), "MR is not one of these"),
         (("missing.txt",), "missing.txt does not exist"),
         (("--from", "nowhere"), "There are no cells in nowhere"),
         (("notes.txt", "--from", "nowhere"), "leave notes.txt out"),

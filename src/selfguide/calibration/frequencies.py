@@ -58,8 +58,8 @@ MOST_UNSEEN = 0.3
 # stay whole; every punctuation mark is a word.
 _WORD = re.compile(r"(?:[^\W\d_]\.){2,}|[^\W\d_]+(?:'(?!s\b)[^\W\d_]+)*|'s\b|\d+(?:[.,]\d+)*|[^\w\s]|_")
 
-# Probabilities by the English table, by the digest of the tokenizer.
-_english: dict[str, NDArray[np.float64]] = {}
+# The table and the probabilities by it, by the digest of the tokenizer.
+_english: dict[str, tuple[dict[str, int], NDArray[np.float64]]] = {}
 _MOST_KEPT = 8
 
 
@@ -81,13 +81,14 @@ class Vocabulary:
         """p(t) by the English table; tokenising its words takes a second, so it is done once for each tokenizer."""
         if self.tokenizer is None:
             return _english_probabilities(self)
-        key = _digest(self.tokenizer, self.special)
-        if key not in _english:
+        key, (table, _) = _digest(self.tokenizer, self.special), english_table()
+        if key not in _english or _english[key][0] is not table:
             if len(_english) == _MOST_KEPT:
                 _english.pop(next(iter(_english)))
-            _english[key] = _english_probabilities(self)
-            _english[key].setflags(write=False)
-        return _english[key]
+            found = _english_probabilities(self)
+            found.setflags(write=False)
+            _english[key] = table, found
+        return _english[key][1]
 
     @classmethod
     def of_encoder(cls, encoder: SentenceTransformer) -> Vocabulary:
