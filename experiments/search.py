@@ -5,7 +5,8 @@
     python -m experiments.search sizes|queries|duplicates --encoder potion-base-8M=FOLDER --work FOLDER
 
 Each step adds to the results file. The sentences are the first million different ones of 20 to 300 characters in the text; the
-queries are the ones that follow, which are not in the index.
+queries are the ones that follow, which are not in the index. The number of partitions that a query looks into was chosen on the
+first hundred of them; ``recall@10`` is that of the other four hundred.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ QUERIES = 500
 TIMED = 100
 TIMED_EXACT = 5
 ADDED = 10_000
-SIZES = (5_000, 10_000, 20_000, 50_000)
+SIZES = (5_000, 10_000, 20_000, 50_000, 200_000)
 COMPARED = (20_000, 50_000)
 HITS = 10
 _BOUNDARY = re.compile(r"(?<=[.!?])\s+(?=[A-Z\"'])")
@@ -67,7 +68,6 @@ def main() -> None:
     found["load before and after"] = [before, os.getloadavg()[0]]
     content = json.loads(arguments.out.read_text()) if arguments.out.is_file() else {}
     name, folder = arguments.encoder
-    prose = "English prose (Wikipedia, news, books, textbooks ...), cut into sentences"
     prose = "English prose (Wikipedia, news, books, textbooks ...), cut into sentences"
     text = text_facts(prose, _sentences(arguments, 0, arguments.rows))
     origin = provenance(None, text=text, seeds=[1])
@@ -153,7 +153,6 @@ def _queries(arguments: argparse.Namespace) -> dict[str, Any]:
     """Ask the index, by words, by meaning and by both; the vectors of the queries are there already."""
     index = selfguide.open_index(arguments.work / "index")
     texts, vectors = _vectors_of_queries(arguments)
-    texts, vectors = texts[:TIMED], vectors[:TIMED]
     found: dict[str, Any] = {"queries": TIMED}
     hits: dict[str, list[list[str]]] = {}
     for label, mode, exact in (
@@ -175,11 +174,21 @@ def _queries(arguments: argparse.Namespace) -> dict[str, Any]:
         print(label, found[label], flush=True)
     truth = _nearest(index, vectors)
     assert [set(one) for one in truth[:TIMED_EXACT]] == [set(one) for one in hits["vector, exact"]]
-    shared = [len(set(one) & set(other)) for one, other in zip(hits["vector"], truth, strict=True)]
-    found["recall@10"] = sum(shared) / (HITS * TIMED)
+    others = [
+        [hit.text for hit in index.query(text, HITS, None, "vector", vector).hits]
+        for text, vector in list(zip(texts, vectors, strict=True))[TIMED:]
+    ]
+    found["recall@10"] = _recall(others, truth[TIMED:])
+    found["queries of the recall"] = len(others)
+    found["recall@10 of the queries that chose"] = _recall(hits["vector"], truth[:TIMED])
     found["peak MB"] = peak_megabytes()
     print(found, flush=True)
     return found
+
+
+def _recall(found: list[list[str]], truth: list[list[str]]) -> float:
+    """Return the share of the nearest rows that were found."""
+    return statistics.fmean(len(set(one) & set(other)) / HITS for one, other in zip(found, truth, strict=True))
 
 
 def _nearest(index: Index, vectors: Any) -> list[list[str]]:

@@ -247,39 +247,44 @@ def _soak(
     ]
     command = [sys.executable, "-m", "experiments.serving.client", str(port), str(vectors), *words]
     began = time.monotonic()
-    memory: list[tuple[float, float]] = []
+    memory: list[tuple[float, dict[str, float]]] = []
     with subprocess.Popen(command, stdout=subprocess.PIPE) as clients:
         try:
             while clients.poll() is None:
-                memory.append((round(time.monotonic() - began, 1), round(_megabytes(process.pid), 1)))
+                memory.append((round(time.monotonic() - began, 1), _megabytes(process.pid)))
                 time.sleep(2)
         except SystemExit:
             clients.kill()
             raise
         assert clients.stdout is not None
         found: dict[str, Any] = json.loads(clients.stdout.read())
-    settled = [value for moment, value in memory if moment > 0.1 * memory[-1][0]]
+    memory = [item for item in memory if sum(item[1].values())]  # the last may be after the end
+    settled = [round(sum(value.values()), 1) for moment, value in memory if moment > 0.1 * memory[-1][0]]
     found["memory_mb"] = {
         "after_a_tenth": settled[0],
         "at_the_end": settled[-1],
         "largest": max(settled),
         "growth": round(settled[-1] / settled[0] - 1, 4),
+        "seconds, front, worker": [
+            [moment, *(round(one) for one in value.values())] for moment, value in memory[:: max(1, len(memory) // 20)]
+        ],
     }
     print(json.dumps(found), file=sys.stderr, flush=True)
     return found
 
 
-def _megabytes(parent: int) -> float:
-    """Return the resident memory of a process and its children."""
-    total = 0.0
+def _megabytes(parent: int) -> dict[str, float]:
+    """Return the resident memory of a process, and that of its children together."""
+    found = {"front": 0.0, "worker": 0.0}
     for place in Path("/proc").glob("[0-9]*/status"):
         try:
             fields = dict(line.split(":", 1) for line in place.read_text().splitlines() if ":" in line)
         except OSError:  # it has ended
             continue
-        if str(parent) in (place.parent.name, fields.get("PPid", "").strip()) and "VmRSS" in fields:
-            total += int(fields["VmRSS"].split()[0]) / 1024
-    return total
+        own = place.parent.name == str(parent)
+        if "VmRSS" in fields and (own or fields.get("PPid", "").strip() == str(parent)):
+            found["front" if own else "worker"] += int(fields["VmRSS"].split()[0]) / 1024
+    return found
 
 
 def _vectors(folder: Path, scratch: Path) -> dict[str, Path]:

@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rich.console import Console
-from rich.table import Table
 
 from selfguide.correlation import spearman
 from selfguide.data.pairs import Pairs
@@ -26,6 +25,7 @@ from selfguide.engine.encode import cosine, encode
 from selfguide.models.encoders import load_encoder
 from selfguide.options import SEED, check
 from selfguide.progress import Reporter
+from selfguide.report.table import Cell, Heading, Table, print_table
 from selfguide.runs.run import adapt, run, train
 from selfguide.training.configuration import RUN_FILE, RunConfig, RunRecord
 
@@ -122,9 +122,6 @@ def _adapted(tuned: Path, sentences: list[str], seed: int) -> tuple[SentenceTran
 
 
 def _show_table(console: Console, table: dict[str, float], count: int) -> None:
-    best = max(table.values())
-    shown = Table("sentence vector", "Spearman x 100", title=f"{count} graded pairs (test half)", title_justify="left")
-    for name, value in table.items():
-        cell = f"[bold]{value:.1f}[/bold]" if value == best else f"{value:.1f}"
-        shown.add_row(name.replace("cls", "[CLS]").replace("[", r"\["), cell)
-    console.print(shown)
+    headings = [Heading("sentence vector"), Heading("Spearman x 100", better="high")]
+    rows = [[Cell(name.replace("cls", "[CLS]")), Cell(f"{value:.1f}", value=value)] for name, value in table.items()]
+    print_table(Table(headings, rows, caption=f"{count} graded pairs (test half)"), console)

@@ -15,7 +15,7 @@ def csv_text(text: str) -> str:
         text: The field.
 
     Returns:
-        The field, with an apostrophe before it where it begins like a formula and is no number.
+        The field, with an apostrophe before it where it begins like a formula and is not a number.
     """
     if text[:1] in ("=", "+", "-", "@", "\t", "\r") and not _NUMBER.fullmatch(text):
         text = f"'{text}"

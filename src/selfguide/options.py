@@ -200,7 +200,7 @@ def parse_value(word: str, kind: Any, name: str) -> Any:
         The value.
 
     Raises:
-        UsageError: The word is no value of that type.
+        UsageError: The word is not a value of that type.
     """
     kind, _ = _split(kind)
     # Optional[...] and the like: the first type that takes the word.

@@ -4,33 +4,21 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
+from forked import Forked
 from refusals import the_refusal
 from toys import Outcome
 
 Command = Callable[..., Outcome]
 
 QUICK = ("--head-size", "16", "--batch-size", "4", "--no-report")
-
-
-def start(*words: str | Path, script: str = "") -> subprocess.Popen[str]:
-    """``selfguide WORDS`` in a process of its own, after ``script``."""
-    program = f"{script}\nfrom selfguide.cli.main import run\nrun()"
-    return subprocess.Popen(
-        [sys.executable, "-c", program, *map(str, words)],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-    )
 
 
 @pytest.fixture(autouse=True)
@@ -41,23 +29,23 @@ def _here(tmp_path: Path, text_file: Path, monkeypatch: pytest.MonkeyPatch) -> N
 def test_ctrl_c_keeps_everything_and_resume_ends_in_the_same_weights(command: Command, bert: Path) -> None:
     words = ("train", "notes.txt", "--encoder", bert, *QUICK, "--max-steps", "20", "--output")
     # A checkpoint after every step shows that training is under way, and leaves time to interrupt it.
-    process = start(*words, "tuned", "--checkpoint-minutes", "0")
+    process = Forked(*words, "tuned", "--checkpoint-minutes", "0")
     try:
         until = time.monotonic() + 60
         while not list(Path("tuned.partial").glob("checkpoint-*/complete.json")):
-            assert process.poll() is None, process.communicate()
+            assert process.poll() is None, process.wait()
             assert time.monotonic() < until
             time.sleep(0.01)
         process.send_signal(signal.SIGINT)
-        out, err = process.communicate(timeout=60)
+        stopped = process.wait()
     finally:
         process.kill()
-    sentence = the_refusal(Outcome(process.returncode, out, err))
-    assert process.returncode == 130
+    sentence = the_refusal(stopped)
+    assert stopped.code == 130
     assert "Stopped at step" in sentence
     assert sentence.endswith("selfguide train --output tuned --resume")
     for sign in ("\r", "\x1b", "%|", "shards"):
-        assert sign not in err
+        assert sign not in stopped.err
     assert Path("tuned.partial").is_dir()
     assert not Path("tuned").exists()
 
@@ -115,12 +103,14 @@ def test_nothing_to_resume(command: Command, bert: Path) -> None:
 
 def test_a_full_disk_is_one_sentence(command: Command, bert: Path) -> None:
     """The weights are 118 kB, everything before them is smaller."""
-    limit = "import resource\nresource.setrlimit(resource.RLIMIT_FSIZE, (60_000, 60_000))"
+
+    def limit() -> None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (60_000, 60_000))
+
     words = ("train", "notes.txt", "--encoder", bert, *QUICK, "--max-steps", "2", "--output", "tuned")
-    process = start(*words, script=limit)
-    out, err = process.communicate(timeout=60)
-    sentence = the_refusal(Outcome(process.returncode, out, err))
-    assert process.returncode == 1
+    full = Forked(*words, before=limit).wait()
+    sentence = the_refusal(full)
+    assert full.code == 1
     assert "could not be written to tuned" in sentence
     assert "File too large" in sentence
     # Nothing had been saved before that could be resumed: nothing is left, and the sentence does not promise it.
@@ -193,18 +183,18 @@ def test_sigterm_while_the_text_is_read_ends_as_ctrl_c_does(
     command: Command, bert: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from selfguide.data import Sentences
+    from selfguide.data.blocks import Block
 
-    reading = Sentences.__iter__
+    reading = Sentences.blocks
 
-    def interrupted(self: Sentences) -> Iterator[str]:
-        for number, sentence in enumerate(reading(self)):
-            if number == 5:
-                os.kill(os.getpid(), signal.SIGTERM)
-            yield sentence
+    def interrupted(self: Sentences) -> Iterator[Block]:
+        for block in reading(self):
+            os.kill(os.getpid(), signal.SIGTERM)
+            yield block
 
     words = ("train", "notes.txt", "--encoder", bert, *QUICK, "--max-steps", "1", "--output", "tuned")
     with monkeypatch.context() as patch:
-        patch.setattr(Sentences, "__iter__", interrupted)
+        patch.setattr(Sentences, "blocks", interrupted)
         outcome = command(*words)
     assert outcome.code == 130
     assert the_refusal(outcome).endswith("selfguide train --output tuned --resume")

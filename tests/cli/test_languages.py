@@ -45,8 +45,7 @@ def trained(polyglot: Path, files: Path, tmp_path_factory: pytest.TempPathFactor
     for code in TONGUES:
         made[code] = tmp_path_factory.mktemp("made") / code
         given: dict[str, Any] = {"max_steps": 2, "batch_size": 8, "learning_rate": 1e-3}
-        if code == "ar":
-            given["frequencies"] = "text"
+        given |= {"frequencies": "text"} if code == "ar" else {"head_size": 16}
         method = "fused" if code == "ar" else "sg-opt"
         selfguide.train(str(polyglot), files / f"{code}.txt", method, output=made[code], quiet=True, **given)
     return made

@@ -7,12 +7,13 @@ import unicodedata
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from reading import counted, kept
 from selfguide.data import Sentences, TextOptions
-from selfguide.data.cleaning import clean
+from selfguide.data.blocks import Block
+from selfguide.data.cleaning import MarkedText, clean, rows_to_clean
 
 
 @pytest.mark.parametrize(
@@ -124,3 +125,43 @@ def test_repeats_are_found_across_batches_and_files(tmp_path: Path) -> None:
     sentences = Sentences([tmp_path / "a.txt", tmp_path / "b.txt"])
     assert list(sentences) == list(dict.fromkeys(lines))
     assert counted(sentences) == {"read": 60_000, "kept": 7_000, "duplicates": 53_000}
+
+
+ODD = " \t\n\r\x00\x1f\x7f\x85\xa0\u200b\u3000\ufeff\u0301e\u00e9\u0627\u4e2d\U0001f600\ud800"
+
+
+@settings(max_examples=400)
+@given(
+    batch=st.lists(
+        st.one_of(
+            st.text(st.sampled_from("ab c."), max_size=8),
+            st.text(st.sampled_from("ab " + ODD), max_size=8),
+            st.none(),
+            st.just(MarkedText("ab", replaced=True)),
+        ),
+        max_size=12,
+    )
+)
+def test_rows_that_are_left_alone_are_clean_sentences(batch: list[str | None]) -> None:
+    doubtful, block = rows_to_clean(batch, 5)
+    assert doubtful == sorted(set(doubtful))
+    if block is not None:
+        assert doubtful == []
+        assert block.strings == batch
+        assert bytes(block.lines).decode() == "".join(f"{row}\n" for row in batch)
+        assert block.ends.tolist() == Block(len(batch), lines=block.lines).ends.tolist()
+    for row in set(range(len(batch))) - set(doubtful):
+        text = batch[row]
+        assert type(text) is str
+        assert text
+        assert len(text) <= 5
+        assert clean(text) == text
+
+
+def test_a_row_that_is_to_be_cleaned_does_not_hold_up_the_others() -> None:
+    batch: list[str | None] = ["plain", " one", "two ", "a  b", "", "caf\u00e9", "too long for it", "end"]
+    assert rows_to_clean(batch, 10) == ([1, 2, 3, 4, 6], None)
+    # An invisible character may be in any row that is not ASCII; the others stay as they are.
+    assert rows_to_clean([*batch, "no\u200bspace", "tab\tbed"], 10)[0] == [1, 2, 3, 4, 5, 6, 8, 9]
+    assert rows_to_clean([], 10) == ([], None)
+    assert rows_to_clean(["plain", "caf\u00e9"], 10)[1] is not None

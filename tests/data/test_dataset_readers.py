@@ -60,7 +60,7 @@ def test_parquet_that_cannot_be_read(tmp_path: Path) -> None:
 def test_parquet_with_bad_utf8(tmp_path: Path) -> None:
     bad = pa.Array.from_buffers(pa.string(), 2, pa.array([b"good", b"caf\xe9"]).buffers())
     path = write_parquet(tmp_path / "a.parquet", {"text": bad})
-    assert "row 2 is not valid UTF-8: mend it, or pass --replace-bad-utf8" in refusal(path)
+    assert "row 2 is not valid UTF-8: fix it, or pass --replace-bad-utf8" in refusal(path)
     assert counts(path, on_bad_utf8="replace") == {"read": 2, "kept": 2, "replaced": 1}
 
 

@@ -80,7 +80,7 @@ def test_truncated_and_false_compression(tmp_path: Path, ending: str) -> None:
     message = refusal(path)
     assert "cut short; copy or download it again" in message
     path.write_bytes(b"this is plain text in truth\n")
-    assert "mend the ending of its name" in early_refusal(path)
+    assert "correct the ending of its name" in early_refusal(path)
 
 
 def test_a_gzip_that_breaks_late_gives_its_lines_first(tmp_path: Path) -> None:

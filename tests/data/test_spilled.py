@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from selfguide.data import Sentences, TextOptions, cleaning
+from selfguide.data import Sentences, TextOptions
 from selfguide.data import sentences as module
 from selfguide.data.cleaning import RowFilter
 from selfguide.data.dedup import SeenHashes
@@ -20,7 +20,9 @@ from selfguide.errors import SelfguideError
 def on_disk(monkeypatch: pytest.MonkeyPatch, in_memory: int, segment: int) -> None:
     """Read in small blocks, and leave the memory early."""
     monkeypatch.setattr("selfguide.data.lines.BLOCK", 2048)
-    monkeypatch.setattr(module, "RowFilter", lambda options: RowFilter(options, in_memory, segment))
+    monkeypatch.setattr(
+        module, "RowFilter", lambda options, most, ahead: RowFilter(options, min(in_memory, most), segment, ahead)
+    )
 
 
 @pytest.fixture
@@ -105,7 +107,7 @@ def test_a_full_disk_is_said(text: Path, monkeypatch: pytest.MonkeyPatch) -> Non
         raise OSError(28, "No space left on device")
 
     on_disk(monkeypatch, 100, 700)
-    monkeypatch.setattr(cleaning.WaitingRows, "add", full)
+    monkeypatch.setattr(SpilledHashes, "_add", full)
     with pytest.raises(SelfguideError, match=r"No space left on device.*TMPDIR"):
         list(Sentences([text]))
 

@@ -186,6 +186,18 @@ print(encode_to_parts(PartsJob(Path({str(tmp_path / "parts")!r}), {str(bert)!r})
     assert "made=2, busy=1, missing=1" in done.stdout
 
 
+def test_the_lock_of_a_killed_process_does_not_stay(bert: Path, text: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "parts"
+    encode_to_parts(job(bert, tmp_path), [text], EVERY_ROW, part_rows=7)
+    left, held = folder / ".part-00001.parquet.lock", folder / ".part-00002.parquet.lock"
+    left.write_text("")
+    with claimed(held) as mine:
+        assert mine
+        encode_to_parts(job(bert, tmp_path), [text], EVERY_ROW)
+        assert not left.exists()
+        assert held.exists()
+
+
 def test_a_failure_leaves_whole_parts_only(
     bert: Path, text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

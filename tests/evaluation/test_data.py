@@ -539,7 +539,7 @@ def test_the_data_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     with pytest.raises(SelfguideError, match="given as the data folder, does not exist"):
         data_folder(tmp_path / "nowhere")
     monkeypatch.setenv("SELFGUIDE_DATA", str(write(tmp_path / "file", "x")))
-    with pytest.raises(SelfguideError, match="environment variable SELFGUIDE_DATA names, is no folder"):
+    with pytest.raises(SelfguideError, match="environment variable SELFGUIDE_DATA names, is not a folder"):
         data_folder(None)
     monkeypatch.setenv("SELFGUIDE_DATA", "")
     assert data_folder(None) is None

@@ -23,8 +23,10 @@ const inked = () => context.getImageData(0, 0, $("dots").width, $("dots").height
 await wait(100);
 const first = inked();
 told.drawn = first > 0;
-$("search").value = "CAFE quotes"; $("search").dispatchEvent(new Event("input")); await wait(60);
+$("search").value = "CAFE quotes"; $("search").dispatchEvent(new Event("input")); await wait(300);
 told.found = $("found").textContent; told.listed = [...document.querySelectorAll("#list span")].map((one) => one.textContent);
+const marks = $("map").getContext("2d").getImageData(0, 0, $("map").width, $("map").height).data;
+told.marked = marks.some((value, at) => at % 4 === 3 && value === 255);  // the groups' names are faint meanwhile
 document.querySelector("#list button").click(); await wait(60);
 told.picked = $("sentence").textContent; told.near = document.querySelectorAll("#neighbours li").length;
 told.sides = [...document.querySelectorAll("#neighbours h3")].map((one) => one.textContent);
@@ -34,7 +36,12 @@ const last = inked();
 document.querySelector("input[value='0']").click(); await wait(1200);
 told.switched = inked() !== last;
 document.querySelector("[data-group='0']").click(); await wait(60); told.zoomed = inked() !== last;
+told.members = [...document.querySelectorAll("#members span")].map((one) => one.textContent);
+told.pressed = [...document.querySelectorAll("[data-group]")].map((one) => one.getAttribute("aria-pressed"));
+document.querySelector("[data-group='1']").click(); await wait(60);
+told.other = document.querySelectorAll("#members span")[0].textContent;
 $("all").click();
+told.left = document.querySelectorAll("#members, [aria-pressed=true]").length;
 told.overflow = document.documentElement.scrollWidth - innerWidth;
 document.body.append(Object.assign(document.createElement("pre"), {id: "told", textContent: JSON.stringify(told)}));
 console.log("checked");
@@ -98,11 +105,17 @@ def test_it_answers_on_a_narrow_screen_too(tmp_path: Path) -> None:
     assert told["found"] == "1 of 90 sentences"
     assert told["listed"] == [NASTY]
     assert told["picked"] == NASTY
-    assert told["sides"] == ["mini", "<tuned>"]
+    assert told["sides"] == ["<tuned>", "mini"]  # the encoder whose map is shown first
     assert told["near"] == 16
     assert told["closed"]
     assert told["switched"]
     assert told["zoomed"]
+    assert told["marked"]
+    assert len(told["members"]) == 30
+    assert {int(re.sub(r"\D", "", sentence)) % 3 for sentence in told["members"]} == {1}  # those of the first group
+    assert told["pressed"] == ["true", "false"]
+    assert int(re.sub(r"\D", "", told["other"])) % 3 == 2
+    assert told["left"] == 0
     assert told["overflow"] <= 0
     assert len(console) == 1
     assert "checked" in console[0]

@@ -73,14 +73,30 @@ def test_bad_values_are_sentences(index: Path, command: Callable[..., Outcome], 
         (("--near-duplicates", "100"), "near_duplicates must be above 0 and below 100"),
         (("--near-duplicates", "nan"), "near_duplicates must be"),
         (("x", "--near-duplicates", "99"), "leave the query and --where out"),
-        (("x", "--cleaned", tmp_path / "c"), "--output and --cleaned are for --near-duplicates"),
+        (("x", "--cleaned", tmp_path / "c"), "are for --near-duplicates"),
         (("--near-duplicates", "99", "--output", tmp_path / "pairs.txt"), "pairs are written to .csv or .jsonl"),
-        (("--near-duplicates", "99", "--output", tmp_path / "no" / "pairs.csv"), "cannot be written"),
+        (
+            ("--near-duplicates", "99", "--output", tmp_path / "no" / "pairs.csv"),
+            "cannot be written: there is no folder",
+        ),
+        (
+            ("--near-duplicates", "99", "--cleaned", tmp_path / "no" / "left.txt"),
+            "cannot be written: there is no folder",
+        ),
     ):
         outcome = command("search", index, *words)
         assert outcome.code in (1, 2), outcome
         assert says in the_refusal(outcome)
     assert not list(tmp_path.iterdir())
+    mine = tmp_path / "mine.txt"
+    mine.write_text("the text itself")
+    for option in ("--cleaned", "--output"):
+        outcome = command("search", index, "--near-duplicates", "99", option, mine)
+        assert outcome.code == 2
+        assert "mine.txt exists already" in the_refusal(outcome)
+    assert mine.read_text() == "the text itself"
+    assert command("search", index, "--near-duplicates", "99", "--cleaned", mine, "--overwrite", "-q").code == 0
+    assert mine.read_text() != "the text itself"
     with pytest.raises(UsageError):
         selfguide.near_duplicates(selfguide.open_index(index), -1)
     selfguide.build_index(["one row alone is here"], bert, output=tmp_path / "one")

@@ -90,7 +90,7 @@ def test_a_condition_holds_for_the_rows_that_it_says(
         ("", "it ends: expected the name of a column"),
         (
             "nope = 3",
-            "The filter names a column 'nope', and the index has year, weight, done, Source of it, meta.kind, text.",
+            "The filter names a column 'nope', and the columns are year, weight, done, Source of it, meta.kind, text.",
         ),
         ("year = 'x'", "'year' holds values of the type whole number"),
         ("year = true", "'year' holds values of the type whole number"),

@@ -240,6 +240,10 @@ def test_what_the_commands_say(command: Command, bert: Path, tmp_path: Path, mon
     from_input = command("index", "-", "-o", "in.index", "-e", bert, stdin="a sentence of standard input\n")
     assert from_input.code == 0, from_input.err
 
+    with monkeypatch.context() as inside:
+        inside.chdir(tmp_path / "notes.index")
+        assert command("search", ".", "the old man", "--limit", "2").out.count("\n") == 2
+
     refusals = [
         (
             ("search", "nowhere", "x"),
@@ -247,6 +251,8 @@ def test_what_the_commands_say(command: Command, bert: Path, tmp_path: Path, mon
             "There is no index at nowhere: `selfguide index TEXT --output nowhere` makes one.",
         ),
         (("search", "rows.jsonl", "x"), 1, "rows.jsonl is no index"),
+        (("search", ".", "x"), 1, ". is no index: name a folder that `selfguide index` made."),
+        (("search", "/", "x"), 1, "/ is no index"),
         (("search", "notes.index"), 2, "Say what to look for"),
         (("search", "notes.index", " "), 2, "The query is empty"),
         (("search", "notes.index", "x", "--where", "nope = 1"), 2, "The filter names a column 'nope'"),

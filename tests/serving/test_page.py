@@ -138,7 +138,12 @@ def test_it_searches_an_index_and_marks_what_it_found_on_the_map(folder: Path, w
         assert TEXTS[7] in window.run("return document.querySelector('#hits li').textContent")
         window.until("return !document.getElementById('map').hidden", 120)
         window.until(f"{INSIDE} return inside.getElementById('dots')?.width > 300")
-        marked = window.until(INK)
+        window.click("#hits button")
+        window.until(f"{INSIDE} return inside.getElementById('sentence').textContent === {json.dumps(TEXTS[7])}")
+        window.run(f"{INSIDE} inside.getElementById('close').click()")
+        assert window.run("return document.getElementById('marked-note').textContent") == ""  # all hits are on it
+        window.run("await new Promise((done) => setTimeout(done, 300));")
+        marked = window.run(INK)
         window.write("#query", "zebra")  # other hits, other marks
         window.until(f"return !document.querySelector('#hits li')?.textContent.includes({json.dumps(TEXTS[7])})")
         window.run(

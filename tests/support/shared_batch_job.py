@@ -6,11 +6,13 @@ Prints nothing and exits 0 where loss and gradients are equal to 1e-6 (double pr
 
 from __future__ import annotations
 
+import os
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -20,9 +22,14 @@ from torch.nn.parallel import DistributedDataParallel
 
 from selfguide import losses
 from selfguide.augment.embeddings import unchanged
+from selfguide.engine import view_cache
+from selfguide.engine.tokens import TokenisedText
 from selfguide.losses import self_guided
-from selfguide.losses.base import HeadedLoss
+from selfguide.losses.base import HeadedLoss, Preparation
+from selfguide.losses.guide_views import kept_views
 from selfguide.models.encoders import load_encoder
+from selfguide.progress import Reporter
+from selfguide.training.settings import TrainingSettings
 from toys import toy_sentences
 
 SIZES = {2: (3, 2), 3: (1, 3, 2)}
@@ -165,21 +172,81 @@ def check_apart(folder: str, mine: list[str], everything: list[str]) -> None:
     assert abs(float(together.detach() - shared(inputs(shared, mine, "sg-opt")).detach())) > 1e-3
 
 
-def check_accumulation(folder: str, mine: list[str], everything: list[str]) -> None:
+def check_accumulation(name: str, make: Make, folder: str, mine: list[str], everything: list[str]) -> None:
     """Two batches whose gradients are summed: the same as two whole batches in one process."""
-    whole, shared = made(LOSSES["sg-opt"], folder), made(LOSSES["sg-opt"], folder)
+    whole, shared = made(make, folder), made(make, folder)
     whole.share_negatives = False
     for sentences in (everything, everything[::-1]):
-        (whole(inputs(whole, sentences, "sg-opt")) / 2).backward()
+        (whole(inputs(whole, sentences, name)) / 2).backward()
     first = sum(SIZES[dist.get_world_size()][: dist.get_rank()])
     reverse = everything[::-1][first : first + len(mine)]
     shared.model = wrapper = DistributedDataParallel(shared.encoder)
     with wrapper.no_sync():
-        (shared(inputs(shared, mine, "sg-opt")) / 2).backward()
-    (shared(inputs(shared, reverse, "sg-opt")) / 2).backward()
+        (shared(inputs(shared, mine, name)) / 2).backward()
+    (shared(inputs(shared, reverse, name)) / 2).backward()
     got = gradients(shared)
     for key, gradient in gradients(whole).items():
-        same(got[key], gradient, f"accumulation, {key}")
+        same(got[key], gradient, f"{name}, accumulation, {key}")
+
+
+def check_kept_views(folder: str, scratch: Path) -> None:
+    """The processes make the views together, each a part, and have those that one process makes alone."""
+    rank, processes = dist.get_rank(), dist.get_world_size()
+    view_cache._BATCH_TOKENS = 30
+    os.environ.update({"LOCAL_RANK": str(rank), "LOCAL_WORLD_SIZE": str(processes)})
+    loss: Any = made(guided(keep_views="yes"), folder)
+    text = TokenisedText(loss.encoder, toy_sentences(60))
+    count, compute = len(text), loss.views
+    computed = torch.zeros(processes, dtype=torch.int64)
+
+    def views(features: Any, plan: Any = None) -> Tensor:
+        if not computed[rank]:
+            dist.barrier()  # so that none has made everything before another has begun
+        computed[rank] += len(features["input_ids"])
+        return compute(features, plan)
+
+    def everybody() -> list[int]:
+        found = computed.clone()
+        dist.all_reduce(found)
+        computed.zero_()
+        return found.tolist()
+
+    def kept(name: str, shard: int) -> Any:
+        os.environ["SELFGUIDE_CACHE"] = str(scratch / name)
+        view_cache._SHARD_BYTES = shard * len(loss.layers) * 32 * 4
+        work = scratch / f"work-{rank}"
+        work.mkdir(exist_ok=True)
+        store = kept_views(loss, Preparation(TrainingSettings(device="cpu"), work, Reporter(quiet=True), text))
+        assert store is not None
+        return store
+
+    alone = kept(f"alone-{rank}", 1000)
+    assert len(alone.paths) == 1
+    loss.views = views
+    together = kept("together", 5)
+    made_by = everybody()
+    assert sum(made_by) == count, made_by
+    assert min(made_by) > 0, made_by
+    assert len(together.paths) > 2 * processes
+    assert torch.equal(together.rows(range(count)), alone.rows(range(count)))
+    loss.views = compute
+    dist.barrier()
+    if rank == 0:
+        broken = bytearray(together.paths[1].read_bytes())
+        broken[-40] ^= 1
+        together.paths[1].write_bytes(broken)
+    dist.barrier()
+    loss.views = lambda features, plan=None: (computed[rank].add_(len(features["input_ids"])), compute(features))[1]
+    again = kept("together", 5)
+    assert 0 < sum(everybody()) < count / processes
+    assert torch.equal(again.rows(range(count)), alone.rows(range(count)))
+    # Where one of them has no place for views, none uses any.
+    loss.views = compute
+    os.environ["SELFGUIDE_CACHE"] = str(scratch / f"place-{rank}")
+    if rank == 0:
+        (scratch / "place-0").write_text("no folder")
+    run = Preparation(TrainingSettings(device="cpu"), scratch / f"work-{rank}", Reporter(quiet=True), text)
+    assert kept_views(loss, run) is None
 
 
 def main(rank: int, folder: str, processes: int, store: str) -> None:
@@ -192,8 +259,9 @@ def main(rank: int, folder: str, processes: int, store: str) -> None:
     with first_view():
         for name, make in LOSSES.items():
             check(name, make, folder, mine, everything)  # with a gradient cache, of different numbers of chunks too
+            check_accumulation(name, make, folder, mine, everything)
         check_apart(folder, mine, everything)
-        check_accumulation(folder, mine, everything)
+        check_kept_views(folder, Path(store).parent)
     dist.destroy_process_group()
 
 

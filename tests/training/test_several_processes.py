@@ -18,11 +18,15 @@ pytestmark = pytest.mark.slow
 
 SECONDS = 240
 """Longer than any of these runs takes; a dead-lock takes for ever."""
+TORCHRUN = ("torch.distributed.run", "--standalone", "--nproc-per-node", "2")
+ACCELERATE = ("accelerate.commands.launch", "--multi_gpu", "--num_processes", "2", "--main_process_port", "0")
 
 
-def started(text: Path, bert: Path, output: Path, *words: str, minutes: str = "0") -> subprocess.Popen[str]:
+def started(
+    text: Path, bert: Path, output: Path, *words: str, minutes: str = "0", launcher: tuple[str, ...] = TORCHRUN
+) -> subprocess.Popen[str]:
     """Start a run of two processes that writes a checkpoint after every step."""
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    command = [sys.executable, "-m", *launcher]
     command += [
         "-m",
         "selfguide",
@@ -93,6 +97,19 @@ def test_killed_and_resumed_it_ends_in_the_same_weights(bert: Path, text_file: P
     assert json.loads((broken / "run.json").read_text())["steps"] == 21
     first, second = weights(whole), weights(broken)
     assert first.keys() == second.keys()
+    assert all((first[name] == second[name]).all() for name in first)  # type: ignore[attr-defined]
+
+
+def test_accelerate_starts_the_same_run(bert: Path, text_file: Path, tmp_path: Path) -> None:
+    found = []
+    for name, launcher in (("torchrun", TORCHRUN), ("accelerate", ACCELERATE)):
+        run = started(text_file, bert, tmp_path / name, "--limit", "45", launcher=launcher)
+        said = ended(run)
+        assert run.returncode == 0, said
+        found.append(json.loads((tmp_path / name / "run.json").read_text()))
+    assert found[0]["steps"] == found[1]["steps"] == 9
+    assert found[0]["text"]["fingerprint"] == found[1]["text"]["fingerprint"]
+    first, second = weights(tmp_path / "torchrun"), weights(tmp_path / "accelerate")
     assert all((first[name] == second[name]).all() for name in first)  # type: ignore[attr-defined]
 
 

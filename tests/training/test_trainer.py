@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import signal
 import subprocess
 import sys
 import time
@@ -20,6 +19,7 @@ from safetensors.torch import load_file
 from sentence_transformers import SentenceTransformer
 
 import selfguide
+from forked import Forked
 from selfguide.data import Sentences, TextOptions
 from selfguide.data.pairs import read_pairs
 from selfguide.errors import SelfguideError, UsageError
@@ -127,21 +127,15 @@ def test_gradient_accumulation_and_max_steps(bert: Path, text_file: Path) -> Non
     assert record.steps == 7
 
 
-def _start(out: Path, *words: str) -> subprocess.Popen[bytes]:
-    command = [sys.executable, "-m", "selfguide", "train", *words, "--output", str(out)]
-    return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
-
-
-def _kill_after(process: subprocess.Popen[bytes], work: Path, step: int) -> None:
+def _kill_after(process: Forked, work: Path, step: int) -> None:
     """Send SIGKILL once there is a complete checkpoint of at least this step."""
     deadline = time.monotonic() + 300  # generous, for a busy machine
     while time.monotonic() < deadline:
         steps = [int(path.parent.name.rpartition("-")[2]) for path in work.glob("checkpoint-*/complete.json")]
         if steps and max(steps) >= step:
-            process.send_signal(signal.SIGKILL)
-            process.wait()
+            process.kill()
             return
-        assert process.poll() is None, process.stderr.read().decode() if process.stderr else ""
+        assert process.poll() is None, process.wait().err
         time.sleep(0.005)
     raise AssertionError("no checkpoint in time")
 
@@ -157,9 +151,10 @@ def test_a_run_killed_twice_and_resumed_ends_in_the_same_weights(
         learning_rate=1e-3, device="cpu", dev_every=7, epochs=2.0, checkpoint_minutes=0.0, report=False,
     )  # fmt: skip
     out = tmp_path / "killed"
-    _kill_after(_start(out, *words, "--checkpoint-minutes", "0", "--no-report"), tmp_path / "killed.partial", 5)
+    first = Forked("train", *words, "--checkpoint-minutes", "0", "--no-report", "--output", out)
+    _kill_after(first, tmp_path / "killed.partial", 5)
     assert not out.exists()
-    _kill_after(_start(out, "--resume"), tmp_path / "killed.partial", 30)
+    _kill_after(Forked("train", "--resume", "--output", out), tmp_path / "killed.partial", 30)
     assert not out.exists()
     assert command("train", "--output", out, "--resume").code == 0
     assert _same(_weights(out), _weights(tmp_path / "whole"))

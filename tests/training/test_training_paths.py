@@ -331,7 +331,7 @@ def test_the_oldest_views_make_room(bert: Path, tmp_path: Path, cache: Path) -> 
         model: Any = loss.model
         loss.prepare(_preparation(model, tmp_path))
         assert loss._kept is not None
-        names.append(loss._kept.path.name)
+        names.append(loss._kept.paths[0].name)
     assert {path.name for path in cache.glob("views-*.npy")} == set(names[1:])
 
 
@@ -340,7 +340,7 @@ def test_a_broken_or_unwritable_cache_costs_speed_alone(bert: Path, tmp_path: Pa
     model: Any = loss.model
     loss.prepare(_preparation(model, tmp_path))
     assert loss._kept is not None
-    loss._kept.path.write_bytes(b"not an array")
+    loss._kept.paths[0].write_bytes(b"not an array")
     again = _loss(bert, keep_views="yes")
     again.prepare(_preparation(model, tmp_path))
     assert again._kept is not None
@@ -416,7 +416,8 @@ def test_the_key_knows_weights_text_and_all_that_matters(bert: Path) -> None:
         for kept in ("float32", "float16")
     }
     assert len(names) == 8
-    assert find(ViewsKey("e", "t", "max", (0,), "float32", "float32")) is None
+    nothing: Any = _SlowText()
+    assert find(ViewsKey("e", "t", "max", (0,), "float32", "float32"), nothing, 3) is None
 
 
 def test_the_cache_is_where_the_environment_says(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -429,7 +430,7 @@ def test_the_cache_is_where_the_environment_says(monkeypatch: pytest.MonkeyPatch
 
 def test_a_run_on_kept_views_resumes_exactly(bert: Path, tmp_path: Path) -> None:
     """Two epochs, so views are kept; the run is stopped in the first and resumed."""
-    assert_resumes_exactly("sg-opt", SelfGuidedLoss, bert, tmp_path)
+    assert_resumes_exactly("sg-opt", SelfGuidedLoss, bert, tmp_path, head_size=16)
     assert len(list(cache_folder(VIEWS).glob("views-*.npy"))) == 1
 
 

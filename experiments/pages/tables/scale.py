@@ -30,14 +30,23 @@ def reading() -> str:
 def plan() -> str:
     """A billion sentences on 8 GPUs and on 64 machines: hours, GPU or core hours, and disk."""
     rows = []
-    for name, encoder, dimensions, rate, units, unit in _setups():
+    for name, encoder, dimensions, (rate, tokens), units, unit in _setups():
         hours = SENTENCES / (rate * units) / 3600
-        size = SENTENCES * bytes_a_row(dimensions) / 1e12
-        shown = f"{hours:,.1f}" if hours < 10 else f"{hours:,.0f}"
+        size = bytes_a_row(dimensions)
         rows.append(
-            [name, encoder, f"{rate:,.0f} a {unit}", shown, f"{hours * units:,.0f} {unit} hours", f"{size:.1f}"]
+            [
+                name,
+                encoder,
+                f"{rate:,.0f} a {unit}",
+                f"{rate * tokens:,.0f}",
+                f"{hours:,.1f}" if hours < 10 else f"{hours:,.0f}",
+                f"{hours * units:,.0f} {unit} hours",
+                f"{size:,.0f}",
+                f"{SENTENCES * size / 1e12:.1f}",
+            ]
         )
-    return table("machines | encoder | measured sentences a second | hours | cost | TB in fp32", rows)
+    columns = ("measured sentences a second", "tokens a second", "hours", "cost", "bytes a row in fp32", "TB")
+    return table(" | ".join(("machines", "encoder", *columns)), rows)
 
 
 def rates() -> str:
@@ -61,6 +70,7 @@ def rates() -> str:
             f"{100 * overhead['without start']:+.0f} % time",
         ],
         ["the same with loading and starting", "", "", f"{100 * overhead['with start']:+.0f} % time"],
+        ["starting and ending Ray, beside loading the encoder", "", "", f"{_ray_start():+.0f} s"],
         [
             "training, sentences a second",
             f"{training['1']:.1f}, one",
@@ -71,13 +81,20 @@ def rates() -> str:
     return table("what | | | result", rows)
 
 
+def _ray_start() -> float:
+    """Return the seconds by which everything outside the parts takes longer with Ray."""
+    seconds = lookup("scale-ray:medians")
+    plain, ray = (seconds[f"{way}, with start"] - seconds[f"{way}, without start"] for way in ("plain", "ray"))
+    return float(ray - plain)
+
+
 def bytes_a_row(dimensions: int) -> float:
     """Return the bytes of a row of a part before compression: id, sentence (as in the measured text), embedding."""
     last: dict[str, Any] = lookup("scale-reading:rows")[-1]
     return 8 + float(last["bytes"]) / float(last["lines"]) + 4 * dimensions
 
 
-def _setups() -> list[tuple[str, str, int, float, int, str]]:
+def _setups() -> list[tuple[str, str, int, tuple[float, float], int, str]]:
     gpu = _rate("cuda", "bert-base", "bf16", 1)
     mini, minilm = (_rate("cpu", name, "int8", 2) for name in ("mini", "all-MiniLM-L6-v2"))
     cores = MACHINES * CORES
@@ -89,10 +106,10 @@ def _setups() -> list[tuple[str, str, int, float, int, str]]:
     ]
 
 
-def _rate(file: str, encoder: str, backend: str, units: int) -> float:
-    """Return sentences a second of one GPU or core, of short sentences."""
+def _rate(file: str, encoder: str, backend: str, units: int) -> tuple[float, float]:
+    """Return sentences a second of one GPU or core, of short sentences, and the tokens of a sentence."""
     row = next(row for row in lookup(f"{file}:speed") if (row["encoder"], row["text"]) == (encoder, "short"))
-    return float(row["sentences"]) / float(row["seconds"][backend]) / units
+    return float(row["sentences"]) / float(row["seconds"][backend]) / units, float(row["tokens_a_sentence"])
 
 
 TABLES: dict[str, Callable[[], str]] = {"scale-reading": reading, "scale-rates": rates, "scale-plan": plan}

@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import argparse
 import gzip
+import json
 import lzma
 import operator
 import re
@@ -35,6 +36,7 @@ from typing import IO, TYPE_CHECKING, Any
 import numpy as np
 
 from selfguide.errors import SelfguideError
+from selfguide.files import json_digest
 from selfguide.options import OneOf, check
 from selfguide.words import split_words
 
@@ -56,6 +58,10 @@ MOST_UNSEEN = 0.3
 # stay whole; every punctuation mark is a word.
 _WORD = re.compile(r"(?:[^\W\d_]\.){2,}|[^\W\d_]+(?:'(?!s\b)[^\W\d_]+)*|'s\b|\d+(?:[.,]\d+)*|[^\w\s]|_")
 
+# Probabilities by the English table, by the digest of the tokenizer.
+_english: dict[str, NDArray[np.float64]] = {}
+_MOST_KEPT = 8
+
 
 @dataclass(frozen=True)
 class Vocabulary:
@@ -67,11 +73,21 @@ class Vocabulary:
     """Ids of special tokens."""
     split: Callable[[list[str]], list[list[int]]]
     """Tokenises texts into ids, without special tokens."""
+    tokenizer: Tokenizer | None = None
+    """The tokenizer behind ``split``, where it is one of the ``tokenizers`` library."""
 
     @cached_property
     def english(self) -> NDArray[np.float64]:
-        """p(t) by the English table; tokenising its words takes a second, so it is done once."""
-        return _english_probabilities(self)
+        """p(t) by the English table; tokenising its words takes a second, so it is done once for each tokenizer."""
+        if self.tokenizer is None:
+            return _english_probabilities(self)
+        key = _digest(self.tokenizer, self.special)
+        if key not in _english:
+            if len(_english) == _MOST_KEPT:
+                _english.pop(next(iter(_english)))
+            _english[key] = _english_probabilities(self)
+            _english[key].setflags(write=False)
+        return _english[key]
 
     @classmethod
     def of_encoder(cls, encoder: SentenceTransformer) -> Vocabulary:
@@ -83,7 +99,8 @@ class Vocabulary:
             ids_only = {"return_attention_mask": False, "return_token_type_ids": False, "verbose": False}
             return list(tokenizer(texts, add_special_tokens=False, **ids_only)["input_ids"])
 
-        return cls(_by_id(tokenizer.get_vocab()), frozenset(tokenizer.all_special_ids), split)
+        fast = getattr(tokenizer, "backend_tokenizer", None)
+        return cls(_by_id(tokenizer.get_vocab()), frozenset(tokenizer.all_special_ids), split, fast)
 
     @classmethod
     def of_tokenizer(cls, tokenizer: Tokenizer, special: Iterable[int] = ()) -> Vocabulary:
@@ -97,7 +114,7 @@ class Vocabulary:
         def split(texts: list[str]) -> list[list[int]]:
             return [encoding.ids for encoding in tokenizer.encode_batch(texts, add_special_tokens=False)]
 
-        return cls(_by_id(tokenizer.get_vocab()), frozenset(special), split)
+        return cls(_by_id(tokenizer.get_vocab()), frozenset(special), split, tokenizer)
 
 
 def sif_weights(
@@ -209,6 +226,12 @@ def table_probabilities(
     if text is not None and reporter is not None:
         _check_fit(text, reporter)
     return vocabulary.english.copy()
+
+
+def _digest(tokenizer: Tokenizer, special: frozenset[int]) -> str:
+    """Return a hash of everything that decides how words are split; truncation and padding do not."""
+    content = json.loads(tokenizer.to_str())
+    return json_digest([sorted(special), {**content, "truncation": None, "padding": None}])
 
 
 def _english_probabilities(vocabulary: Vocabulary) -> NDArray[np.float64]:
@@ -344,7 +367,7 @@ def _shapes(vocabulary: Vocabulary, words: list[str]) -> list[Callable[[str], st
     """Return the forms of a word in running text that this tokenizer distinguishes, found by trying a few words.
 
     After a space or not, capitalised or not: for some tokenizers these are all different tokens. Each gets the word's
-    frequency, since the weight belongs to the word, whatever its form.
+    frequency, since the weight belongs to the word in all its forms.
     """
     every: list[Callable[[str], str]] = [
         lambda word: f" {word}",

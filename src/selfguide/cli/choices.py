@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from selfguide.methods.registry import FOR_SMALL_TEXTS
+
 RECOMMENDED: tuple[tuple[str, str], ...] = (
     (
         "A sentence encoder that is good already (all-MiniLM-L6-v2, all-mpnet-base-v2 …)",
@@ -13,7 +15,7 @@ RECOMMENDED: tuple[tuple[str, str], ...] = (
     ),
     (
         "A raw language model and some hundreds of sentences",
-        "selfguide train notes.txt --encoder bert-base-uncased --method fused",
+        f"selfguide train notes.txt --encoder bert-base-uncased --method {FOR_SMALL_TEXTS}",
     ),
 )
 """A starting point, and the recommended command for it."""

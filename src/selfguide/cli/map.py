@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Annotated
 
@@ -58,6 +59,8 @@ def map_command(
         raise UsageError(f"--output {output} must end in .html.")
     if not output.parent.is_dir():
         raise SelfguideError(f"There is no folder {output.parent} to write the map to.")
+    if not os.access(output.parent, os.W_OK):
+        raise SelfguideError(f"The map cannot be written to {output.parent}: Permission denied.")
     for path in (output, table):
         if path.exists() and not overwrite:
             raise UsageError(f"{path} exists already; choose another --output, or use --overwrite to replace it.")

@@ -32,7 +32,7 @@ Data = Annotated[Path | None, typer.Option(help="Data folder; empty: what SELFGU
 
 
 def spread(command: Callable[..., None]) -> Callable[..., None]:
-    """Let a dataclass among a command's parameters stand for its fields: each of them becomes an option.
+    """Expand a dataclass among a command's parameters: each of its fields becomes an option.
 
     Args:
         command: The command.

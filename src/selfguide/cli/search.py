@@ -53,6 +53,7 @@ def search(
             show_default=False,
         ),
     ] = None,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace what is at --output and --cleaned.")] = False,
     seed: Annotated[
         int, typer.Option(help="With --near-duplicates: seed of the sample that defines the percentile.")
     ] = 1,
@@ -83,10 +84,13 @@ def search(
     if near_duplicates is not None:
         if query or where is not None:
             raise UsageError("--near-duplicates compares all rows with one another: leave the query and --where out.")
+        for path in (output, cleaned):
+            if path is not None and path.exists() and not overwrite:
+                raise UsageError(f"{path} exists already; choose another file, or say --overwrite to replace it.")
         _compare(index, near_duplicates, output, cleaned, limit, seed, Reporter(quiet=quiet))
         return
-    if output is not None or cleaned is not None:
-        raise UsageError("--output and --cleaned are for --near-duplicates; hits go to standard output.")
+    if output is not None or cleaned is not None or overwrite:
+        raise UsageError("--output, --cleaned and --overwrite are for --near-duplicates; hits go to standard output.")
     if not query:
         raise UsageError('Say what to look for: `selfguide search notes.index "a late train"`.')
     from selfguide.search.index import open_index

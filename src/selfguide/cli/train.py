@@ -31,9 +31,9 @@ def train(
 ) -> None:
     """Tune an encoder on unlabelled sentences; a plain sentence-transformers folder comes out.
 
-    Without `--method`, a raw language model is tuned with `sg-opt`, and a sentence encoder is adapted as `selfguide adapt` does.
-    The method's own options can be given too, such as `--temperature 0.05 --stay-close 0`; `selfguide methods sg-opt`
-    lists them.
+    Without `--method`, a raw language model is tuned with the method whose defaults are shown below, and a sentence encoder is
+    adapted as `selfguide adapt` does. The method's own options can be given too, such as `--temperature 0.05 --stay-close 0`;
+    `selfguide methods NAME` lists them.
 
     **Examples**
 

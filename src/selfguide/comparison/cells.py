@@ -46,7 +46,7 @@ class SharedSetting:
         return json_digest(decisive)[:16]
 
     def difference(self, other: SharedSetting) -> str | None:
-        """Return, in a few words, why results of the two cannot stand in one table; None where they can."""
+        """Return briefly why results of the two cannot be in one table; None if they can."""
         kinds = {
             "encoder": (self.encoder_digest, other.encoder_digest),
             "text": (self.fingerprint, other.fingerprint),
@@ -251,7 +251,7 @@ def cell_name(label: str, seed: int | None) -> str:
 
 
 def split_by_setting(records: Iterable[CellRecord]) -> tuple[list[CellRecord], list[CellRecord]]:
-    """Split cells into those that can stand in one table with the newest, and those of another text, encoder or protocol.
+    """Split cells into those comparable with the newest, and those of another text, encoder or protocol.
 
     Args:
         records: Finished cells.

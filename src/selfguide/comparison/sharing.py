@@ -38,7 +38,7 @@ class SharedCells:
 
     @contextmanager
     def claims(self) -> Iterator[None]:
-        """Release all remaining claims when the block ends, however it ends."""
+        """Yield, and release all remaining claims when the block ends, however it ends."""
         try:
             yield
         finally:

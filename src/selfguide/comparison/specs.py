@@ -124,7 +124,7 @@ def _drafts(methods: GivenMethods) -> list[_Draft]:
         return [_Draft.of_words(words) for words in grammar.listed(methods)]
     if isinstance(methods, Mapping):
         return [_Draft.of(method, label) for label, method in methods.items()]
-    # A class is callable and an instance of Method is not a collection, so whatever can be iterated is a list of rows.
+    # A class is callable and an instance of Method is not a collection, so anything iterable is a list of rows.
     if isinstance(methods, Iterable) and not isinstance(methods, type):
         return [_Draft.of(method) for method in methods]
     return [_Draft.of(methods)]

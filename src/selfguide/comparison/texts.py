@@ -1,4 +1,4 @@
-"""The text and the dev pairs of a comparison, by whatever name they were given.
+"""The text and the dev pairs of a comparison, from any kind of source.
 
 Besides everything that `selfguide train` reads, ``data:stsb`` stands for all sentences of STS-B's train, dev and test part
 without their grades (the papers' protocol), and ``data:TASK`` for the sentences of any other task of graded pairs.

@@ -9,27 +9,27 @@ _ALLOW = "pass --skip-bad-rows N (in Python skip_bad_rows=N) to leave up to N su
 
 
 class BadRows:
-    """Counts the bad rows of one source, and refuses the first one too many.
+    """Counts the bad rows of one source; more than the allowed number is an error.
 
     Args:
         allowed: How many are left out.
     """
 
     row = MarkedText("", bad=True)
-    """What stands for a bad row; it is counted and dropped."""
+    """Placeholder of a bad row, which is counted and dropped."""
 
     def __init__(self, allowed: int) -> None:
         self._allowed = allowed
         self._count = 0
 
     def refused(self, error: SelfguideError) -> MarkedText:
-        """Return the row that stands for a bad one.
+        """Return the placeholder of a bad row.
 
         Args:
             error: What is wrong with it.
 
         Raises:
-            SelfguideError: It is one too many.
+            SelfguideError: It is one more than allowed.
         """
         self._count += 1
         if self._count <= self._allowed:

@@ -5,17 +5,25 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Generator, Iterable, Iterator
-from contextlib import contextmanager
-from itertools import compress
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeVar, cast
 
+from selfguide.data.ahead import prepared_ahead
+from selfguide.data.blocks import Block
 from selfguide.data.dedup import SeenHashes, hash_sentences
 from selfguide.data.options import TextOptions
-from selfguide.data.spilled import IN_MEMORY, SEGMENT, SpilledHashes, WaitingBatch, WaitingRows
+from selfguide.data.spilled import IN_MEMORY, SEGMENT, Segment, SpilledHashes
 from selfguide.errors import SelfguideError
 from selfguide.files import private_folder
+
+if TYPE_CHECKING:
+    from selfguide.data.dedup import Mask, Places
+
+    Rows = Places
+
+T = TypeVar("T")
 
 # Control characters other than white space, and invisible format characters: soft hyphen, zero-width space, direction
 # marks, byte-order mark, tags. Visible format characters (Arabic number signs) stay, and so do the zero-width joiner and
@@ -91,6 +99,45 @@ def clean(text: str) -> str:
     return unicodedata.normalize("NFC", " ".join(visible.split()))
 
 
+def rows_to_clean(batch: Sequence[Row], max_chars: int) -> tuple[list[int], Block | None]:
+    """Find the rows that :func:`clean` may change, or that are no ordinary sentences; most texts have few of them.
+
+    The rows are looked at together, as bytes: one by one, it would take far longer than reading them.
+
+    Args:
+        batch: The rows.
+        max_chars: Longest sentence.
+
+    Returns:
+        The numbers of the rows, every other one being a sentence as it stands; and if there is none, the sentences.
+    """
+    import numpy as np
+
+    everything = list(range(len(batch)))
+    if set(map(type, batch)) != {str}:
+        return everything, None
+    strings = cast("list[str]", batch)
+    text = "\n".join([*strings, ""])
+    lines = text.encode("utf-8", "surrogatepass")
+    codes = np.frombuffer(lines, dtype=np.uint8)
+    ends = np.flatnonzero(codes == ord("\n"))
+    if ends.size != len(batch):  # a row has a line break inside
+        return everything, None
+    lengths = np.diff(ends, prepend=-1) - 1  # in bytes, of which a character has one at least
+    doubtful = (lengths == 0) | (lengths > max_chars)
+    space = codes <= ord(" ")
+    odd = (codes < ord(" ")) & (codes != ord("\n"))
+    if text.isascii():
+        odd |= codes == 0x7F
+    elif not (text.replace("\n", " ").isprintable() and unicodedata.is_normalized("NFC", text)):
+        odd |= codes >= 0x7F
+    odd[1:] |= space[1:] & space[:-1]
+    odd[0] |= space[0]
+    doubtful[np.searchsorted(ends, np.flatnonzero(odd))] = True
+    rows = np.flatnonzero(doubtful).tolist()
+    return rows, None if rows else Block(len(batch), strings=strings, lines=lines, ends=ends.astype(np.int32))
+
+
 def has_surrogates(text: str) -> bool:
     """Return whether the text holds half of a surrogate pair (JSON can escape one), which UTF-8 cannot encode."""
     return not text.isascii() and _SURROGATE.search(text) is not None
@@ -126,8 +173,8 @@ class FilteredBatch(NamedTuple):
     """The sentences of a batch of rows."""
 
     flags: bytearray  # one for each row of the batch
-    sentences: list[str]
-    rows: list[int]  # the row in the batch that each sentence comes from
+    sentences: Block
+    rows: Rows  # the row in the batch that each sentence comes from
     raw: list[Row]  # the batch as it was read; empty if the rows were spilled to disk
 
 
@@ -138,12 +185,15 @@ class RowFilter:
         options: How to clean.
         in_memory: Distinct sentences whose hashes stay in memory.
         segment: Rows that wait together once there are more (:mod:`selfguide.data.spilled`).
+        ahead: Read the next of those rows in a thread while the last ones are used.
     """
 
-    def __init__(self, options: TextOptions, in_memory: int = IN_MEMORY, segment: int = SEGMENT) -> None:
+    def __init__(
+        self, options: TextOptions, in_memory: int = IN_MEMORY, segment: int = SEGMENT, ahead: bool = False
+    ) -> None:
         self._options = options
         self._seen = None if options.keep_duplicates else SeenHashes()
-        self._in_memory, self._segment = in_memory, segment
+        self._in_memory, self._segment, self._ahead = in_memory, segment, ahead
 
     def filtered(self, batches: Iterable[list[Row]]) -> Generator[FilteredBatch, None, None]:
         """Clean and filter all rows of the pass.
@@ -168,28 +218,41 @@ class RowFilter:
     def _from_disk(self, batches: Iterator[list[Row]], folder: Path) -> Iterator[FilteredBatch]:
         assert self._seen is not None
         spilled = SpilledHashes(folder, self._seen.take_runs())
+        ahead = prepared_ahead if self._ahead else _as_it_comes
+
+        def cleaned(stopped: Callable[[], bool]) -> Generator[Segment, None, None]:
+            return self._segments(batches, stopped)
+
+        def judged(stopped: Callable[[], bool]) -> Generator[tuple[Segment, Mask], None, None]:
+            with closing(ahead(cleaned)) as segments:
+                for segment in segments:
+                    yield segment, spilled.first_occurrences(segment.take_hashes())
+
+        # Three threads: one reads and cleans, one looks for repeats, and this one gives the rows to whoever asks.
+        with closing(ahead(judged)) as segments:
+            for segment, first in segments:
+                start = 0
+                for flags, sentences in segment.batches:
+                    end = start + len(sentences)
+                    yield _marked(FilteredBatch(flags, sentences, _kept_rows(flags), []), first[start:end])
+                    start = end
+
+    def _segments(self, batches: Iterator[list[Row]], stopped: Callable[[], bool]) -> Generator[Segment, None, None]:
+        """Yield cleaned rows, the repeats among them; an error in a batch comes after the rows before it."""
         failure: SelfguideError | None = None
         ended = False
-        while not ended and failure is None:
-            waiting = WaitingRows(folder / "rows")
+        while not ended:
+            segment = Segment()
             try:
-                while waiting.rows < self._segment:
-                    batch = next(batches, None)
-                    if batch is None:
-                        ended = True
-                        break
-                    cleaned = self._cleaned(batch)
-                    waiting.add(WaitingBatch(cleaned.flags, cleaned.sentences), hash_sentences(cleaned.sentences))
-            except SelfguideError as error:  # the rows before it come first, since a limit may end the reading there
-                failure = error
-            first = spilled.first_occurrences(waiting.hashes())
-            start = 0
-            for flags, sentences in waiting.batches():
-                rows = [row for row, flag in enumerate(flags) if flag & KEPT]
-                end = start + len(sentences)
-                yield self._marked(FilteredBatch(flags, sentences, rows, []), first[start:end].tolist())
-                start = end
-            waiting.close()
+                while not (ended or segment.is_full(self._segment)):
+                    batch = None if stopped() else next(batches, None)
+                    ended = batch is None
+                    if batch is not None:
+                        cleaned = self._cleaned(batch)
+                        segment.add(cleaned.flags, cleaned.sentences)
+            except SelfguideError as error:  # a limit may end the reading before it
+                failure, ended = error, True
+            yield segment
         if failure is not None:
             raise failure
 
@@ -205,22 +268,26 @@ class RowFilter:
         filtered = self._cleaned(batch)
         if self._seen is None or not filtered.sentences:
             return filtered
-        return self._marked(filtered, self._seen.first_occurrences(hash_sentences(filtered.sentences)).tolist())
+        return _marked(filtered, self._seen.first_occurrences(hash_sentences(filtered.sentences.strings)))
 
     def _cleaned(self, batch: list[Row]) -> FilteredBatch:
         """Clean rows and drop blank and over-long ones, but not yet the repeats."""
         max_chars = self._options.max_chars
-        filtered = FilteredBatch(bytearray(len(batch)), [], [], batch)
-        for row, raw in enumerate(batch):
+        flags = bytearray([KEPT]) * len(batch)
+        doubtful, block = rows_to_clean(batch, max_chars)
+        if block is not None:
+            return FilteredBatch(flags, block, _kept_rows(flags), batch)
+        texts = list(batch)
+        for row in doubtful:
+            raw = batch[row]
             text = "" if raw is None else clean(raw)
             flag = KEPT
             if not text or len(text) > max_chars or isinstance(raw, MarkedText):
                 text, flag = self._classify(raw, text)
-            filtered.flags[row] = flag
-            if flag & KEPT:
-                filtered.sentences.append(text)
-                filtered.rows.append(row)
-        return filtered
+            flags[row], texts[row] = flag, text
+        rows = _kept_rows(flags)
+        kept = texts if len(rows) == len(texts) else [texts[row] for row in rows]
+        return FilteredBatch(flags, Block.of(cast("list[str]", kept)), rows, batch)
 
     def _classify(self, raw: Row, text: str) -> tuple[str, int]:
         """Return the text and the flags of a row that is not an ordinary sentence."""
@@ -240,17 +307,29 @@ class RowFilter:
             return "", BLANK | replaced | kept_if_blank
         return text, KEPT | replaced
 
-    def _marked(self, filtered: FilteredBatch, first: list[bool]) -> FilteredBatch:
-        """Drop the repeats: all sentences that are not the first of their kind."""
-        flags, sentences, rows, raw = filtered
-        if all(first):
-            return filtered
-        # A blank row that is kept keeps the output aligned with the input, so it is no repeat of another blank.
-        wanted = [new or not sentence for new, sentence in zip(first, sentences, strict=True)]
-        for row, keep in zip(rows, wanted, strict=True):
-            if not keep:
-                flags[row] ^= KEPT | DUPLICATE
-        return FilteredBatch(flags, list(compress(sentences, wanted)), list(compress(rows, wanted)), raw)
+
+def _as_it_comes(make: Callable[[Callable[[], bool]], Generator[T, None, None]]) -> Generator[T, None, None]:
+    yield from make(lambda: False)
+
+
+def _marked(filtered: FilteredBatch, first: Mask) -> FilteredBatch:
+    """Drop the repeats: all sentences that are not the first of their kind."""
+    import numpy as np
+
+    flags, sentences, rows, raw = filtered
+    if flags.count(KEPT) < len(flags):
+        # A blank row that is kept keeps the output aligned with the input, so it does not count as a repeat of another blank.
+        first = first | sentences.blank()
+    if first.all():
+        return filtered
+    np.frombuffer(flags, dtype=np.uint8)[rows[~first]] ^= KEPT | DUPLICATE
+    return FilteredBatch(flags, sentences.where(first), rows[first], raw)
+
+
+def _kept_rows(flags: bytearray) -> Rows:
+    import numpy as np
+
+    return np.flatnonzero(np.frombuffer(flags, dtype=np.uint8) & KEPT)
 
 
 @contextmanager

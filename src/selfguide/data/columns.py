@@ -13,7 +13,7 @@ from selfguide.words import count_words
 
 USUAL_NAMES = ("text", "sentence")
 _SENTENCE_WORDS = 3
-"""A column of sentences has at least so many words in the median."""
+"""Minimum median number of words in a column of sentences."""
 _NAME = re.compile(r"[^\W\d][\w./#-]*( [\w./#()-]+)?", re.UNICODE)
 """A name of a column: one or two words that begin with a letter, without punctuation."""
 _LONGEST_NAME = 40
@@ -30,7 +30,7 @@ class FoundColumn(NamedTuple):
 
 
 def usual_name(names: Sequence[str]) -> str | None:
-    """Return the first of the names that usually stand for sentences, in any case of letters."""
+    """Return the first of the usual names of a column of sentences, ignoring case."""
     for usual in USUAL_NAMES:
         for name in names:
             if name.strip().casefold() == usual:
@@ -120,7 +120,7 @@ def _sentence_columns(body: Sequence[Sequence[str]], width: int) -> list[int]:
 
 
 def has_sentences(cells: Sequence[str]) -> bool:
-    """Return whether cells have at least three words in the median, empty ones left out."""
+    """Return whether the median of the non-empty cells has at least three words."""
     filled = [count_words(cell) for cell in cells if cell.strip()]
     return bool(filled) and median(filled) >= _SENTENCE_WORDS
 

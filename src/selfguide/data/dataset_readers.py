@@ -124,7 +124,7 @@ class ParquetReader(Reader):
                 if self._options.on_bad_utf8 == "error":
                     yield rows
                     raise SelfguideError(
-                        f"{self.name}, row {number} is not valid UTF-8: mend it, or {REPLACE_BAD_UTF8}."
+                        f"{self.name}, row {number} is not valid UTF-8: fix it, or {REPLACE_BAD_UTF8}."
                     ) from error
                 rows.append(MarkedText(value.decode(errors="replace"), replaced=True))
         yield rows

@@ -2,7 +2,8 @@
 
 It is written by hand because nothing at hand does this on a stream: a Python set of 50 million strings needs several
 gigabytes, data frames and ``datasets`` hold or sort the whole text, and a Bloom filter drops new sentences at random.
-Here a sentence is remembered as a 64-bit hash, and the hashes are kept in a few sorted numpy arrays ("runs"), merged as they
+Here a sentence is remembered as a 64-bit hash (Python's own, which is keyed anew in every process, so that nobody can prepare
+sentences that share one), and the hashes are kept in a few sorted numpy arrays ("runs"), merged as they
 grow so that each is at least twice as long as the next. That takes 8 bytes per distinct sentence (16 while the longest runs
 are merged), and a lookup is a handful of binary searches. The probability that any two of 50 million distinct sentences share
 a hash, so that one of them is lost, is 7 in 100,000.
@@ -12,7 +13,8 @@ A pass over more sentences than :data:`~selfguide.data.spilled.IN_MEMORY` moves 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import sys
+from collections.abc import Sequence
 from hashlib import blake2b
 from typing import TYPE_CHECKING
 
@@ -22,16 +24,45 @@ if TYPE_CHECKING:
 
     Hashes = NDArray[np.uint64]
     Mask = NDArray[np.bool_]
+    Places = NDArray[np.intp]
 
 BUFFER_SIZE = 32_768
 
 
-def hash_sentences(sentences: Iterable[str]) -> Hashes:
-    """Return the 64-bit BLAKE2b hash of each sentence."""
+_LENGTH_KEY = 0x9E3779B97F4A7C15
+_OWN_HASH = sys.hash_info.width == 64 and sys.hash_info.algorithm.startswith("siphash")
+
+
+def hash_sentences(sentences: Sequence[str]) -> Hashes:
+    """Return a 64-bit hash of each sentence, equal for equal sentences within this process.
+
+    Args:
+        sentences: The sentences.
+
+    Returns:
+        Their hashes: SipHash, or BLAKE2b where Python's own hash is another or shorter.
+    """
     import numpy as np
 
-    digests = [blake2b(sentence.encode(), digest_size=8).digest() for sentence in sentences]
-    return np.frombuffer(b"".join(digests), dtype=np.uint64)
+    if not _OWN_HASH:
+        digests = [blake2b(sentence.encode(), digest_size=8).digest() for sentence in sentences]
+        return np.frombuffer(b"".join(digests), dtype=np.uint64)
+    hashes = np.fromiter(map(hash, sentences), dtype=np.int64, count=len(sentences)).view(np.uint64)
+    # Python hashes the bytes in memory, which two characters of ASCII and one of Chinese may share; their lengths differ.
+    lengths = np.fromiter(map(len, sentences), dtype=np.uint64, count=len(sentences))
+    return hashes ^ (lengths * np.uint64(_LENGTH_KEY))
+
+
+def distinct(hashes: Hashes) -> tuple[Hashes, Places]:
+    """Return the different hashes, sorted, and where each occurs first (``numpy.unique``, whose stable sort is far slower)."""
+    import numpy as np
+
+    if not hashes.size:
+        return hashes, np.empty(0, dtype=np.intp)
+    order = np.argsort(hashes)
+    values = hashes[order]
+    starts = np.flatnonzero(np.concatenate(([True], values[1:] != values[:-1])))
+    return values[starts], np.minimum.reduceat(order, starts)
 
 
 class SeenHashes:
@@ -69,7 +100,7 @@ class SeenHashes:
         """
         import numpy as np
 
-        values, positions = np.unique(hashes, return_index=True)
+        values, positions = distinct(hashes)
         for run in (self._buffer, *self._runs):
             new = ~_contains(run, values)
             values, positions = values[new], positions[new]

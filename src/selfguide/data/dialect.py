@@ -90,7 +90,7 @@ def sample_rows(dialect: Dialect, lines: Sequence[str]) -> list[list[str]]:
 
 
 def _single_quoted(lines: Sequence[str]) -> bool:
-    """Return whether every cell that is no number stands between single quotation marks."""
+    """Return whether every cell that is not a number is enclosed in single quotation marks."""
     filled = [line.rstrip("\r") for line in lines if line.strip()]
     cell = r"(?:'(?:[^']|'')*'|[\d.,+-]*)"
     row = re.compile(rf"{cell}(?:[,;\t|]{cell})*")

@@ -23,6 +23,7 @@ from selfguide.data.messages import REPLACE_BAD_UTF8
 from selfguide.errors import SelfguideError
 
 BLOCK = 1 << 18
+_SMALL = 1 << 14
 LONGEST_LINE = 1 << 24  # in structured formats, where a line must be complete to be parsed
 
 COMPRESSIONS = {".gz": "gzip", ".xz": "xz", ".bz2": "bzip2", ".zst": "zstd"}
@@ -200,7 +201,7 @@ def translated_errors(source: ByteSource) -> Iterator[None]:
             message = f"{source.name} ends too early: its {kind} data is cut short; copy or download it again."
         elif kind and not getattr(error, "errno", None):
             message = (
-                f"{source.name} is damaged or no {kind} file at all: copy it again, or mend the ending of its name."
+                f"{source.name} is damaged or no {kind} file at all: copy it again, or correct the ending of its name."
             )
         else:
             message = f"{source.name} cannot be read: {getattr(error, 'strerror', None) or error}."
@@ -253,9 +254,17 @@ def line_chunks(blocks: Iterable[bytes], longest: int) -> Iterator[Chunk]:
             if not newline:
                 continue
         yield Chunk(lines, line)
-        line += lines.count(b"\n") + 1
+        line += _line_breaks(lines) + 1
     if last := b"".join(held):
         yield Chunk(last, line) if len(last) <= longest else Chunk(last[:longest], line, whole=False)
+
+
+def _line_breaks(data: bytes) -> int:
+    if len(data) < _SMALL:
+        return data.count(b"\n")
+    import numpy as np
+
+    return int(np.count_nonzero(np.frombuffer(data, dtype=np.uint8) == ord("\n")))  # several times as fast
 
 
 def text_chunks(source: ByteSource, longest: int, on_bad_utf8: str) -> Iterator[list[str]]:
@@ -336,7 +345,7 @@ class TextLines:
             if isinstance(line, MarkedText):
                 if line.truncated:
                     raise self.error(
-                        f"is longer than {LONGEST_LINE >> 20} MiB, which is no row of a table; is it the right file?"
+                        f"is longer than {LONGEST_LINE >> 20} MiB, which cannot be a row of a table; is it the right file?"
                     )
                 self._replaced = self._replaced or line.replaced
             yield line

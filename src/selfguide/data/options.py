@@ -56,7 +56,7 @@ class TextOptions(CheckedOptions):
     encoding: Annotated[str, KnownEncoding()] = "utf-8"
     """The encoding of files of text and of standard input."""
     skip_bad_rows: Annotated[int, AtLeast(0)] = 0
-    """How many rows of a source may be left out because they have too many or too few cells, or are no valid CSV or JSON."""
+    """How many rows of a source may be left out because they have too many or too few cells, or are not valid CSV or JSON."""
     split_sentences: bool = False
     """Split every row into sentences, with the package sentencex."""
     language: Annotated[str, NotEmpty()] = "en"

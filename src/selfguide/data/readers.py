@@ -269,5 +269,7 @@ def without_surrogates(text: str, where: str, options: TextOptions) -> str:
     if not has_surrogates(text):
         return text
     if options.on_bad_utf8 == "error":
-        raise SelfguideError(f"{where} holds half a surrogate pair, which is no text: mend it, or {REPLACE_BAD_UTF8}.")
+        raise SelfguideError(
+            f"{where} holds half a surrogate pair, which is not valid text: fix it, or {REPLACE_BAD_UTF8}."
+        )
     return replace_surrogates(text)

@@ -4,20 +4,25 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import closing
 from hashlib import blake2b
 from itertools import chain
 from pathlib import Path
-from typing import BinaryIO, cast
+from typing import TYPE_CHECKING, BinaryIO, cast
 
+from selfguide.data.blocks import Block
 from selfguide.data.cleaning import Record, Row, RowFilter, count_flags
 from selfguide.data.messages import shortened
 from selfguide.data.options import TextOptions, TextSummary
 from selfguide.data.readers import Batches, Reader, StringsReader
 from selfguide.data.sources import open_sources
+from selfguide.data.spilled import IN_MEMORY
 from selfguide.data.splitting import require_splitter, split_rows
 from selfguide.errors import SelfguideError, UsageError
+
+if TYPE_CHECKING:
+    from selfguide.data.cleaning import Rows
 
 _DEFAULTS = TextOptions()
 _SHOWN_SOURCES = 3
@@ -117,6 +122,14 @@ class Sentences:
         """Start a new pass; raise a ``SelfguideError`` if a source can be read only once and has been."""
         return self._new_pass(False).run()
 
+    def blocks(self) -> Iterator[Block]:
+        """Start a new pass that yields the sentences some thousand at a time, for what is done with millions of them.
+
+        Yields:
+            Blocks, none of them empty, which together hold the sentences of an iteration.
+        """
+        yield from self._new_pass(False).blocks()
+
     def records(self) -> Iterator[tuple[str, dict[str, object]]]:
         """Start a new pass that brings along the other columns or fields of each sentence's row.
 
@@ -163,29 +176,47 @@ class _Pass:
 
     def rows(self) -> Iterator[tuple[str, Row]]:
         """Yield the sentences, each with the row that it comes from where other columns are wanted."""
+        with closing(self._kept()) as kept:
+            for sentences, rows, raw in kept:
+                for sentence, row in zip(sentences.strings, rows.tolist(), strict=True):
+                    self._done = row + 1
+                    if len(self.first) < _SHOWN_SENTENCES:
+                        self.first.append(sentence)
+                    yield sentence, raw[row] if self._with_columns else None
+
+    def blocks(self) -> Iterator[Block]:
+        """Yield the sentences in blocks."""
+        with closing(self._kept()) as kept:
+            for sentences, rows, _ in kept:
+                if sentences:
+                    self._done = int(rows[-1]) + 1
+                    if len(self.first) < _SHOWN_SENTENCES:
+                        self.first.extend(sentences.strings[: _SHOWN_SENTENCES - len(self.first)])
+                    yield sentences
+
+    def _kept(self) -> Generator[tuple[Block, Rows, list[Row]], None, None]:
         # Rows with other columns are never spilled to disk, so their sentences' hashes stay in memory.
-        row_filter = RowFilter(self._options, sys.maxsize) if self._with_columns else RowFilter(self._options)
+        in_memory = sys.maxsize if self._with_columns else IN_MEMORY
+        # Not from a pipe, which may keep the thread waiting, or from a caller's generator, which is not ours to run in a thread.
+        ahead = not any(reader.one_shot for reader in self._readers)
+        row_filter = RowFilter(self._options, in_memory, ahead=ahead)
         left = self._options.limit
         with closing(self._batches()) as batches, closing(row_filter.filtered(batches)) as filtered:
             for self._flags, sentences, rows, raw in filtered:
                 self._done = 0
                 if left is not None:
-                    sentences, rows = sentences[:left], rows[:left]
+                    sentences, rows = sentences.first(left), rows[:left]
                     left -= len(sentences)
-                self._hash.update("".join([sentence + "\n" for sentence in sentences]).encode())
-                for sentence, row in zip(sentences, rows, strict=True):
-                    self._done = row + 1
-                    if len(self.first) < _SHOWN_SENTENCES:
-                        self.first.append(sentence)
-                    yield sentence, raw[row] if self._with_columns else None
+                self._hash.update(sentences.lines)
+                yield sentences, rows, raw
                 if left == 0:
                     break
-                self._counts.update(self._flags)
+                self._counts.update(_counted(self._flags))
                 self._flags, self._done = bytearray(), 0
         self._complete = True
 
     def summary(self) -> TextSummary:
-        counts = self._counts + Counter(self._flags[: self._done])
+        counts = self._counts + _counted(self._flags[: self._done])
         return TextSummary(
             files=tuple(reader.name for reader in self._readers),
             read=sum(counts.values()),
@@ -203,6 +234,11 @@ class _Pass:
                 for batch in batches:
                     self._paragraphs += len(batch)
                     yield split_rows(batch, self._options.language)
+
+
+def _counted(flags: bytearray) -> Counter[int]:
+    """Return how often each combination of flags occurs."""
+    return Counter({value: flags.count(value) for value in set(flags)})
 
 
 def open_text(

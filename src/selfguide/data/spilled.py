@@ -1,21 +1,22 @@
 """De-duplication of a text whose hashes should not stay in memory: they go to sorted files, a segment of rows at a time.
 
-Once a pass has met more distinct sentences than ``IN_MEMORY``, the next rows wait in a file, and their hashes in one array.
+Once a pass has met more distinct sentences than ``IN_MEMORY``, the next rows wait in a segment, and their hashes in one array.
 When a segment is full (or the source ends), its hashes are sorted and compared with those of all earlier rows, which lie in
 a few sorted files on disk and are read from front to back; then the rows come out in their order, without the repeats. So
 memory does not grow with the text, and the result is that of :class:`~selfguide.data.dedup.SeenHashes` to the last
 sentence.
 
-The files take 8 bytes a distinct sentence (24 while the two largest are merged), and the waiting rows as much as their
-text.
+The files take 8 bytes a distinct sentence (24 while the two largest are merged).
 """
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
+
+from selfguide.data.blocks import Block
+from selfguide.data.dedup import distinct, hash_sentences
 
 if TYPE_CHECKING:
     from selfguide.data.dedup import Hashes, Mask
@@ -24,9 +25,10 @@ IN_MEMORY = 4_000_000
 """Distinct sentences whose hashes stay in memory: 32 MB."""
 SEGMENT = 2_000_000
 """Rows that wait together once there are more."""
-_BLOCK = 1 << 20
-"""Hashes that are read from a file at a time: 8 MB."""
-_HEAD = struct.Struct("<QQQ")
+SEGMENT_BYTES = 1 << 27
+"""Bytes of text that wait together; longer sentences make smaller segments."""
+_BLOCK = 1 << 17
+"""Hashes that are read from a file at a time: 1 MB, so that a search stays in the processor's cache."""
 
 
 class SpilledHashes:
@@ -35,7 +37,7 @@ class SpilledHashes:
     Args:
         folder: An empty folder for the files, which this object owns.
         runs: Sorted arrays of distinct hashes to begin with, the longest first.
-        block: Hashes that are read at a time; by default 8 MB of them.
+        block: Hashes that are read at a time; by default 1 MB of them.
     """
 
     def __init__(self, folder: Path, runs: list[Hashes], block: int | None = None) -> None:
@@ -60,7 +62,7 @@ class SpilledHashes:
         """
         import numpy as np
 
-        values, positions = np.unique(hashes, return_index=True)
+        values, positions = distinct(hashes)
         new = np.ones(values.size, dtype=np.bool_)
         for path, _ in self._files:
             start = 0
@@ -124,57 +126,34 @@ class SpilledHashes:
         return path
 
 
-class WaitingBatch(NamedTuple):
-    """A cleaned batch of rows before its repeats are dropped."""
+class Segment:
+    """Cleaned batches whose repeats are still to be found, and the hashes of their sentences."""
 
-    flags: bytearray
-    sentences: list[str]
-
-
-class WaitingRows:
-    """Cleaned batches that wait in a file, and the hashes of their sentences.
-
-    Args:
-        path: The file, which this object owns.
-    """
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._file = path.open("wb")
+    def __init__(self) -> None:
+        self.batches: list[tuple[bytearray, Block]] = []
         self._hashes: list[Hashes] = []
-        self.rows = 0
+        self._rows = self._bytes = 0
 
-    def add(self, batch: WaitingBatch, hashes: Hashes) -> None:
+    def add(self, flags: bytearray, sentences: Block) -> None:
         """Append a batch.
 
         Args:
-            batch: The batch; a sentence holds no newline.
-            hashes: Of its sentences.
+            flags: What became of its rows.
+            sentences: Those that are left.
         """
-        text = "\n".join(batch.sentences).encode()
-        self._file.write(_HEAD.pack(len(batch.flags), len(batch.sentences), len(text)))
-        self._file.write(batch.flags)
-        self._file.write(text)
-        self._hashes.append(hashes)
-        self.rows += len(batch.flags)
+        self._hashes.append(hash_sentences(sentences.strings))
+        sentences.drop_strings()
+        self.batches.append((flags, sentences))
+        self._rows += len(flags)
+        self._bytes += len(sentences.lines)
 
-    def hashes(self) -> Hashes:
-        """Return the hashes of all waiting sentences, in order."""
+    def is_full(self, rows: int) -> bool:
+        """Return whether so many rows are there, or as many bytes as should be in memory at a time."""
+        return self._rows >= rows or self._bytes >= SEGMENT_BYTES
+
+    def take_hashes(self) -> Hashes:
+        """Return the hashes of all sentences, in order, and forget them."""
         import numpy as np
 
-        return np.concatenate(self._hashes) if self._hashes else np.empty(0, dtype=np.uint64)
-
-    def batches(self) -> Iterator[WaitingBatch]:
-        """Yield the batches in order."""
-        self._file.flush()
-        with self._path.open("rb") as file:
-            while head := file.read(_HEAD.size):
-                flags, sentences, size = _HEAD.unpack(head)
-                read = bytearray(file.read(flags))
-                text = file.read(size).decode()
-                yield WaitingBatch(read, text.split("\n") if sentences else [])
-
-    def close(self) -> None:
-        """Remove the file."""
-        self._file.close()
-        self._path.unlink(missing_ok=True)
+        hashes, self._hashes = self._hashes, []
+        return np.concatenate(hashes) if hashes else np.empty(0, dtype=np.uint64)

@@ -117,7 +117,12 @@ def exclusive(path: Path) -> AbstractContextManager[None]:
     Returns:
         A context that is entered as soon as no other process holds the lock.
     """
-    return waited_for(path.with_name(f".{path.name}.lock"))
+    return waited_for(lock_of(path))
+
+
+def lock_of(path: Path) -> Path:
+    """Return the lock file of an entry."""
+    return path.with_name(f".{path.name}.lock")
 
 
 def _kinds(name: str | None) -> list[Kind]:

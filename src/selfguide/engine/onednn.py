@@ -2,6 +2,10 @@
 
 PyTorch computes fp32 linear layers with MKL, which has no fast kernels for AMD's processors; oneDNN, which is part of PyTorch,
 has. Both compute in fp32, but add in another order, so results differ by rounding. oneDNN can apply GELU in the same pass.
+
+oneDNN compiles code for every shape, half a megabyte each, and keeps that of the last thousand shapes. The number of rows is the
+number of tokens in a pass, so nearly every pass would have a shape of its own: rows are added up to a multiple of sixteen, which
+leaves few shapes, and taken away again. The others' results stay what they are, on the processors tried to the bit.
 """
 
 from __future__ import annotations
@@ -14,6 +18,9 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+
+_ROWS = 16
+"""Numbers of rows are multiples of this, but for a single one."""
 
 
 def linear(x: Tensor, weight: Tensor, bias: Tensor, gelu: bool = False) -> Tensor:
@@ -29,10 +36,17 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor, gelu: bool = False) -> Tenso
         (rows, outputs).
     """
     if x.dtype == torch.float32 and x.device.type == "cpu" and preferred():
-        operator: Any = torch.ops.mkldnn._linear_pointwise
-        return operator(x, weight, bias, "gelu" if gelu else "none", [], "none" if gelu else "")
-    found = F.linear(x, weight, bias)
-    return F.gelu(found) if gelu else found
+        rows = len(x)
+        padded = x if rows == 1 or rows % _ROWS == 0 else F.pad(x, (0, 0, 0, -rows % _ROWS))
+        found: Tensor = _pointwise(padded, weight, bias, "gelu" if gelu else "none", [], "none" if gelu else "")
+        return found[:rows]
+    plain = F.linear(x, weight, bias)
+    return F.gelu(plain) if gelu else plain
+
+
+def _pointwise(*arguments: Any) -> Any:
+    operator: Any = torch.ops.mkldnn._linear_pointwise
+    return operator(*arguments)
 
 
 def is_gelu(act: Any) -> bool:

@@ -92,7 +92,7 @@ class Manifest:
             made = cls(**{**known, "slices": [Slice(**part) for part in known["slices"]]})
             sound = content["digest"] == made.digest and content["format"] == _FORMAT
         except FileNotFoundError:
-            raise SelfguideError(f"{folder} has no {MANIFEST}: it is no folder of parts.") from None
+            raise SelfguideError(f"{folder} has no {MANIFEST}: it is not a folder of parts.") from None
         except (OSError, ValueError, KeyError, TypeError, UsageError):
             sound = False
         if not sound:
@@ -359,6 +359,17 @@ def _part_file(path: Path, manifest: Manifest, number: int) -> Iterator[Callable
             writer.write_table(pa.table(columns, schema=schema))
 
         yield write
+
+
+def remove_abandoned_locks(folder: Path) -> None:
+    """Remove the lock files of processes that were killed just after they had finished a part.
+
+    Args:
+        folder: The folder of the parts.
+    """
+    for lock in folder.glob(".part-*.lock"):
+        with claimed(lock):  # who has a lock removes its file; that of a living process stays
+            pass
 
 
 def numbers_of(manifest: Manifest, shard: tuple[int, int]) -> list[int]:

@@ -36,7 +36,9 @@ def check_parts(
     wanted = {part_path(folder, number).name for number in range(len(manifest.slices))}
     there = {path.name for path in folder.glob("*.parquet") if not path.name.startswith(".")}
     if more := sorted(there - wanted):
-        raise SelfguideError(f"{folder} holds {more[0]}, which is no part of its manifest: its rows would count twice.")
+        raise SelfguideError(
+            f"{folder} holds {more[0]}, which is not a part of its manifest: its rows would count twice."
+        )
     lacking = [number for number in range(len(manifest.slices)) if not is_finished(folder, manifest, number)]
     if lacking:
         rows = sum(manifest.slices[number].rows for number in lacking)

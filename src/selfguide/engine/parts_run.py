@@ -7,7 +7,16 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from selfguide.data.options import TextOptions
-from selfguide.engine.parts import Manifest, PartsJob, check_job, make_manifest, make_parts, numbers_of, unfinished
+from selfguide.engine.parts import (
+    Manifest,
+    PartsJob,
+    check_job,
+    make_manifest,
+    make_parts,
+    numbers_of,
+    remove_abandoned_locks,
+    unfinished,
+)
 from selfguide.engine.parts_check import check_parts
 from selfguide.engine.ray_engine import make_with_ray
 from selfguide.errors import UsageError
@@ -93,6 +102,7 @@ def encode_to_parts(
         else:
             done = dict(make_parts(job, manifest, model, todo, advance))
             made, busy = sum(done.values()), len(todo) - len(done)
+    remove_abandoned_locks(job.folder)
     left = len(unfinished(job.folder, manifest))
     return PartsOutcome(manifest.rows, len(manifest.slices), len(mine), made, busy, left)
 

@@ -132,6 +132,7 @@ def _cores() -> int:
 
 def _ray() -> Any:
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")  # its core warns on standard error of what Ray Data does
     try:
         import ray
         import ray.data

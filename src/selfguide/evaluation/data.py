@@ -49,7 +49,7 @@ def data_folder(given: str | Path | None) -> Path | None:
         The folder, or None where neither names one.
 
     Raises:
-        SelfguideError: It does not exist or is no folder.
+        SelfguideError: It does not exist or is not a folder.
     """
     named = given if given is not None else os.environ.get(VARIABLE) or None
     if named is None:
@@ -58,8 +58,10 @@ def data_folder(given: str | Path | None) -> Path | None:
     if not folder.is_dir():
         who, way_out = "given as the data folder", "check the path"
         if given is None:
-            who, way_out = f"which the environment variable {VARIABLE} names", "mend the variable or unset it"
-        raise SelfguideError(f"{folder}, {who}, {'is no folder' if folder.exists() else 'does not exist'}: {way_out}.")
+            who, way_out = f"which the environment variable {VARIABLE} names", "correct the variable or unset it"
+        raise SelfguideError(
+            f"{folder}, {who}, {'is not a folder' if folder.exists() else 'does not exist'}: {way_out}."
+        )
     return folder
 
 

@@ -145,7 +145,7 @@ def embedder(
         The embedder.
 
     Raises:
-        UsageError: It is no encoder, or a pooling is chosen for a function.
+        UsageError: It is not an encoder, or a pooling is chosen for a function.
         SelfguideError: A function fails on four short sentences.
     """
     reporter = reporter or Reporter(quiet=True)

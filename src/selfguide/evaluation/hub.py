@@ -38,7 +38,7 @@ def _sick_test(rows: list[RawRow]) -> list[RawRow]:
 
 
 def _mark(rows: list[RawRow]) -> str:
-    """Hash grades and letters, whatever the spacing, case and punctuation."""
+    """Hash grades and letters, ignoring spacing, case and punctuation."""
     digest = hashlib.sha256()
     for row in rows:
         first, second = (re.sub("[^a-z0-9]", "", text.lower()) for text in (row.first, row.second or ""))

@@ -1,4 +1,4 @@
-"""Data folders in our own layout, and the checks that every row passes whatever source it comes from."""
+"""Data folders in our own layout, and the checks of every row, from any source."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def _grade(task: Task, record: RawRow) -> float:
     except ValueError:
         grade = math.nan
     if not math.isfinite(grade):
-        raise SelfguideError(f"{record.where} has the grade {shortened(record.value)}, which is no finite number.")
+        raise SelfguideError(f"{record.where} has the grade {shortened(record.value)}, which is not a finite number.")
     if not task.low <= grade <= task.high:
         raise SelfguideError(
             f"{record.where} has the grade {grade:g}, where {task.title} has {task.low:g} to {task.high:g}: "
@@ -184,7 +184,7 @@ def counted(cells: list[str]) -> str:
 
 
 def numbered_lines(path: Path, encoding: str = "utf-8") -> Iterator[tuple[str, str]]:
-    """Yield the place (file and line number) and the text of every line, whatever the line ends."""
+    """Yield the place (file and line number) and the text of every line, with any line ending."""
     if encoding == "utf-8":
         lines: Iterable[str] = TextLines(byte_source(require_file(path)))
     else:

@@ -229,7 +229,7 @@ def binary_scores(labels: ArrayLike, sims: ArrayLike) -> BinaryScores:
         return BinaryScores(*[float("nan")] * 6)
     order = np.argsort(-values, kind="stable")
     ordered, ends = values[order], _group_ends(values[order])
-    # Entry k: the k nearest groups are classified as 1. Thresholds lie half-way between groups, so that they treat alike
+    # Entry k: the k nearest groups are classified as 1. Thresholds lie midway between groups, so that they treat alike
     # pairs that differ in the last bit.
     hits = np.r_[0.0, np.cumsum(truth[order])[ends]]
     taken = np.r_[0.0, ends + 1.0]

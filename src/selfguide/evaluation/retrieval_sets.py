@@ -62,7 +62,7 @@ class RetrievalSet:
     queries: tuple[Document, ...]
     """The judged queries, in the order of their file."""
     grades: tuple[dict[int, int], ...]
-    """For each query, the grade of each judged document by its rank; negative numbers stand for documents that are missing."""
+    """For each query, the grade of each judged document by its rank; negative numbers denote missing documents."""
     ignored: tuple[frozenset[int], ...]
     """For each query, the ranks of the documents that are dropped from its ranking."""
     qrels: str

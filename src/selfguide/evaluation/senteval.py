@@ -55,7 +55,7 @@ def _questions(path: Path) -> Iterator[RawRow]:
 
 
 def _sentences_and_grades(sentences: Path, grades: Path) -> Iterator[RawRow]:
-    """Read sentences from one file and grades from another; a pair that nobody graded has a blank grade."""
+    """Read sentences from one file and grades from another; an ungraded pair has a blank grade."""
     pairs, values = list(numbered_lines(sentences)), list(numbered_lines(grades))
     if len(pairs) != len(values):
         raise SelfguideError(
@@ -133,7 +133,7 @@ def read_senteval(task: Task, root: Path) -> dict[str, ReadPart]:
         if present and present != paths:
             missing = next(path for path in paths if path not in present)
             raise SelfguideError(
-                f"{missing} is missing, without which {present[0].name} is of no use: download it again."
+                f"{missing} is missing, without which {present[0].name} cannot be used: download it again."
             )
         if present:
             records = map(single_spaced, _LAYOUTS[task.name].read(*paths))

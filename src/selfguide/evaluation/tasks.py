@@ -193,7 +193,7 @@ def task_named(name: str) -> Task:
 
 
 def tasks_named(names: str | Iterable[str]) -> tuple[Task, ...]:
-    """Return the tasks that names and groups stand for, each once and in the order given.
+    """Return the tasks denoted by names and groups, each once and in the order given.
 
     Args:
         names: Such as ``"sts,mr"`` or ``["sts", "mr"]``.

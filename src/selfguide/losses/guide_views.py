@@ -13,6 +13,7 @@ from selfguide.engine.digest import weights_digest
 from selfguide.engine.view_cache import CachedViews, ViewsKey, find, find_or_make, room_for, size_of
 from selfguide.errors import SelfguideError
 from selfguide.files import read_json, write_text
+from selfguide.losses.shared_batch import for_all
 
 if TYPE_CHECKING:
     from selfguide.losses.base import Preparation
@@ -25,7 +26,8 @@ _DECISION = "views.json"
 def kept_views(loss: SelfGuidedLoss, run: Preparation) -> CachedViews | None:
     """Find or make the cached views of a run's text.
 
-    A resumed run decides as it did before, because cached views and views computed in the step differ in the last digits.
+    A resumed run decides as it did before, because cached views and views computed in the step differ in the last digits. The
+    processes of a distributed run make them together, and all use them or none does.
 
     Args:
         loss: The loss whose guide makes the views.
@@ -36,7 +38,7 @@ def kept_views(loss: SelfGuidedLoss, run: Preparation) -> CachedViews | None:
     """
     decision = run.work / _DECISION
     before = _decided(decision) if run.resume and decision.is_file() else None
-    wanted = before if before is not None else _may_pay(loss, run)
+    wanted = for_all(before if before is not None else _may_pay(loss, run), loss.device)
     store = _find_or_make(loss, run, insist=before is not None) if wanted else None
     if run.work.is_dir():
         write_text(decision, json.dumps({"kept": store is not None}))
@@ -79,13 +81,13 @@ def _find_or_make(loss: SelfGuidedLoss, run: Preparation, insist: bool) -> Cache
         computed_in=str(run.half or next(loss.guide.parameters()).dtype).removeprefix("torch."),
         kept_in="float16" if half else "float32",
     )
-    there = find(key)
-    if there is not None or not (insist or loss.keep_views != "auto" or _read_again(run)):
-        return there
     width, limit = int(loss.guide.config.hidden_size), int(loss.keep_views_gb * 1e9)
+    there = find(key, run.text, width)
+    may_make = insist or loss.keep_views != "auto" or _read_again(run)
     size = size_of(len(run.text), len(loss.layers), width, key.kept_in)
-    if not room_for(size, limit):
-        if loss.keep_views != "auto":
+    has_room = there is not None or room_for(size, limit)
+    if not for_all(there is not None or (may_make and has_room), loss.device):
+        if loss.keep_views != "auto" and not has_room:
             run.reporter.warn(
                 f"the guide's views are not cached: they need {size / 1e9:.2f} GB, which is more than keep_views_gb allows "
                 f"({loss.keep_views_gb:g}) or than the disk has free."
@@ -95,4 +97,5 @@ def _find_or_make(loss: SelfGuidedLoss, run: Preparation, insist: bool) -> Cache
     def compute(features: dict[str, Tensor]) -> Tensor:
         return loss.views({name: value.to(loss.device) for name, value in features.items()}).float()
 
-    return find_or_make(key, run.text, compute, width, limit, run.reporter)
+    store = there if there is not None else find_or_make(key, run.text, compute, width, limit, run.reporter)
+    return store if for_all(store is not None, loss.device) else None

@@ -19,6 +19,20 @@ def is_distributed() -> bool:
     return dist.is_available() and dist.is_initialized()
 
 
+def for_all(true: bool, device: torch.device) -> bool:
+    """Return whether something is true for every process of the run; all of them must ask.
+
+    Args:
+        true: Whether it is for this one.
+        device: Where the answers are exchanged.
+    """
+    if not is_distributed():
+        return true
+    votes = torch.tensor([true], dtype=torch.int32, device=device)
+    dist.all_reduce(votes, op=dist.ReduceOp.MIN)
+    return bool(votes.item())
+
+
 class SharedBatch:
     """Which rows of the whole batch are this process's.
 

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 NEIGHBOURS = 15
 """Neighbours that UMAP tries to keep near, its own default."""
+# The widest strip of a map that may be empty, as a share of its width, and as a multiple of the mean step between few points.
+_WIDEST_GAP, _WIDEST_STEP = 0.03, 10
 _BLOCK = 1024  # sentences whose cosines with all others are held at a time
 
 
@@ -109,7 +111,28 @@ def lay_out(
     )
     with _quiet():
         places = np.asarray(model.fit_transform(vectors), dtype=np.float32)
-    return _unit_square(places)
+    return _unit_square(_closed_up(places))
+
+
+def _closed_up(places: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Narrow the empty strips of a map, across it and down it, to a share of its width.
+
+    UMAP may leave a group that has few links to the others far outside, and the rest of the map would then be tiny. How far
+    apart distant points are says nothing, so what is empty can go; the order of the points on each axis stays, and so do the
+    distances within a group.
+    """
+    found = np.empty_like(places)
+    share = max(_WIDEST_GAP, _WIDEST_STEP / len(places))
+    for axis in range(2):
+        order = np.argsort(places[:, axis], kind="stable")
+        steps = np.diff(places[order, axis].astype(np.float64))
+        for _ in range(20):  # a narrower map has a narrower limit
+            limit = share * steps.sum()
+            if steps.max(initial=0.0) <= limit * (1 + 1e-6):
+                break
+            steps = np.minimum(steps, limit)
+        found[order, axis] = places[order[0], axis] + np.concatenate([[0.0], np.cumsum(steps)])
+    return found
 
 
 def _unit_square(places: NDArray[np.float32]) -> NDArray[np.float32]:

@@ -34,6 +34,8 @@ GROUP = "selfguide.methods"
 """Entry-point group through which installed packages add methods."""
 FIRST_COMPARISON = "mean,whitening,sg-opt"
 """What ``selfguide compare`` compares where no method is named."""
+FOR_SMALL_TEXTS = "fused"
+"""What is recommended for a raw language model and a text of some hundreds of sentences."""
 _PATH = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_<][\w.<>]*")
 _SHARED = ("base", "registry", "search", "__init__")
 

@@ -71,7 +71,7 @@ def check_folder(folder: Path) -> None:
 
 
 def bring_back(folder: Path) -> None:
-    """Bring a folder back whose replacement was killed half-way, on a system that needs two steps for it.
+    """Restore a folder whose replacement was interrupted, on a system that needs two steps for it.
 
     Args:
         folder: The folder, which may be there or not.

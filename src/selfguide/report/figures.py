@@ -120,7 +120,7 @@ def is_empty(figure: Figure) -> bool:
 
 @contextmanager
 def _settings(more: Mapping[Any, Any]) -> Iterator[None]:
-    """Draw with our settings alone, whatever the user's matplotlib is set to, and without warnings about rare letters."""
+    """Draw with our settings alone, not the user's matplotlib configuration, and without warnings about rare letters."""
     import matplotlib
 
     with matplotlib.rc_context(), warnings.catch_warnings():

@@ -4,7 +4,7 @@
   const carried = JSON.parse(element("values").textContent);
   const { sentences, clusters } = carried;
   const count = sentences.length;
-  const STEPS = 65535, CELLS = 96, COLOURS = 12, LISTED = 60, LAND = 220, RIM = 0.05, LONGEST = 400;
+  const STEPS = 65535, CELLS = 96, COLOURS = 12, LISTED = 60, BEACONS = 200, LAND = 220, RIM = 0.05, LONGEST = 400;
 
   function unpacked(text, Kind) {
     const bytes = Uint8Array.from(atob(text), (letter) => letter.charCodeAt(0));
@@ -76,9 +76,11 @@
     dots.putImageData(image, 0, 0);
     context.setTransform(ratio, 0, 0, ratio, 0, 0);
     context.clearRect(0, 0, width, height);
+    const few = state.hit !== null && state.hit.length <= BEACONS;
+    if ((state.hit === null || few) && !state.moving) nameGroups(zoom, few ? 0.45 : 1);
+    if (few) state.hit.forEach(beacon);
     if (state.picked >= 0) mark(state.picked, 9);
     if (state.hovered >= 0) mark(state.hovered, 7);
-    if (state.hit === null && !state.moving) nameGroups(zoom);
   }
 
   // Coverage of the pixels around a disc, by its size and by where in a pixel its middle lies, in quarters.
@@ -165,7 +167,19 @@
     }
   }
 
-  function nameGroups(zoom) {
+  // A few hits are drawn larger than any point, with a rim, to be seen at a glance in a large map.
+  function beacon(row) {
+    context.beginPath();
+    context.arc(across(row), down(row), 5, 0, 6.3);
+    context.lineWidth = 3;
+    context.strokeStyle = colours.paper;
+    context.stroke();
+    context.fillStyle = colours.ink;
+    context.fill();
+  }
+
+  function nameGroups(zoom, alpha) {
+    context.globalAlpha = alpha;
     context.textAlign = "center";
     context.textBaseline = "middle";
     context.lineJoin = "round";
@@ -186,6 +200,7 @@
       context.fillStyle = colours.ink;
       context.fillText(text, middle, y);
     });
+    context.globalAlpha = 1;
   }
 
   const toScreen = ([x, y]) => [x * state.scale * state.stretch + state.left, y * state.scale + state.top];
@@ -257,6 +272,7 @@
     state.side = side;
     state.hovered = -1;
     tip.hidden = true;
+    if (state.picked >= 0) pick(state.picked, false);
     const lasts = matchMedia("(prefers-reduced-motion: reduce)").matches ? 0 : 700;
     const began = performance.now();
     const step = (now) => {
@@ -292,6 +308,8 @@
     words.textContent = sentences[row];
     press.append(words);
     press.addEventListener("click", () => pick(row, true));
+    press.addEventListener("pointerenter", () => { state.hovered = row; draw(); });
+    press.addEventListener("pointerleave", () => { state.hovered = -1; draw(); });
     item.append(press);
     return item;
   }
@@ -301,7 +319,8 @@
     element("picked").hidden = row < 0;
     if (row >= 0) {
       element("sentence").textContent = sentences[row];
-      element("neighbours").replaceChildren(...sides.flatMap((side) => {
+      const inTurn = [sides[state.side], ...sides.filter((_, number) => number !== state.side)];
+      element("neighbours").replaceChildren(...inTurn.flatMap((side) => {
         const list = document.createElement("ol");
         for (let place = row * side.shown; place < (row + 1) * side.shown; place++) list.append(button(side.near[place], side.cosines[place]));
         const heading = document.createElement("h3");
@@ -317,6 +336,30 @@
       }
     }
     draw();
+  }
+
+  // One group alone, and its sentences below its row of the table; those in its middle first.
+  function choose(group) {
+    state.group = group;
+    element("members")?.remove();
+    document.querySelectorAll("[data-group]").forEach((press) => press.setAttribute("aria-pressed", Number(press.dataset.group) === group));
+    if (group < 0) return fit();
+    const [x, y] = middles[group], away = (row) => (state.x[row] - x) ** 2 + (state.y[row] - y) ** 2;
+    const rows = [...order].filter((row) => labels[row] === group).sort((one, other) => away(one) - away(other));
+    const line = document.createElement("tr"), cell = document.createElement("td"), list = document.createElement("ul");
+    line.id = "members";
+    cell.colSpan = 2;
+    list.append(...rows.slice(0, LISTED).map((row) => button(row)));
+    cell.append(list);
+    if (rows.length > LISTED) {
+      const more = document.createElement("p");
+      more.className = "aside";
+      more.textContent = `The ${LISTED} in the middle of ${rows.length.toLocaleString("en")}.`;
+      cell.append(more);
+    }
+    line.append(cell);
+    document.querySelector(`[data-group="${group}"]`).closest("tr").after(line);
+    show(rows);
   }
 
   // Without case and accents: "Cafe" finds "café".
@@ -341,10 +384,14 @@
   // The page of a server that shows this one in a frame sends the sentences that its own search found.
   let rowOf = null;
   addEventListener("message", (event) => {
-    if (event.source !== parent || parent === window || !Array.isArray(event.data?.found)) return;
+    if (event.source !== parent || parent === window) return;
     rowOf ??= new Map(sentences.map((sentence, row) => [sentence, row]));
     const carriedForm = (text) => (text.length <= LONGEST ? text : text.slice(0, LONGEST - 1).trimEnd() + "…");
-    const rows = event.data.found.map((text) => rowOf.get(carriedForm(text))).filter((row) => row !== undefined);
+    const rowsOf = (texts) => texts.map((text) => rowOf.get(carriedForm(text))).filter((row) => row !== undefined);
+    if (typeof event.data?.pick === "string") return rowsOf([event.data.pick]).forEach((row) => pick(row, true));
+    if (!Array.isArray(event.data?.found)) return;
+    const rows = rowsOf(event.data.found);
+    parent.postMessage({ marked: rows.length }, "*");  // of a sample, or of a map of another text, some may be missing
     search.value = "";
     find();
     if (event.data.found.length) state.hit = rows;
@@ -382,7 +429,7 @@
     const [x, y] = at(event);
     if (pointers.delete(event.pointerId) && moved < 6 && event.type === "pointerup") {
       const row = nearest(x, y, 14);
-      if (row < 0 && state.group >= 0) state.group = -1;
+      if (row < 0 && state.group >= 0) choose(-1);
       pick(row, false);
     }
     apart = 0;
@@ -417,15 +464,13 @@
 
   element("in").addEventListener("click", () => zoomBy(1.6));
   element("out").addEventListener("click", () => zoomBy(1 / 1.6));
-  element("all").addEventListener("click", () => { state.group = -1; fit(); });
+  element("all").addEventListener("click", () => choose(-1));
   element("close").addEventListener("click", () => pick(-1, false));
   search.addEventListener("input", find);
   document.querySelectorAll("input[name=side]").forEach((choice) => choice.addEventListener("change", () => turnTo(Number(choice.value))));
-  document.querySelectorAll("[data-group]").forEach((row) => row.addEventListener("click", () => {
-    const group = Number(row.dataset.group);
-    state.group = state.group === group ? -1 : group;
-    if (state.group < 0) return fit();
-    show([...order].filter((place) => labels[place] === group));
+  document.querySelectorAll("[data-group]").forEach((press) => press.addEventListener("click", () => {
+    const group = Number(press.dataset.group);
+    choose(state.group === group ? -1 : group);
   }));
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => { readColours(); state.land = null; draw(); });
 

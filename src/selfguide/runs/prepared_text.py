@@ -5,12 +5,14 @@ It is on disk so that its size does not matter, and so that a resumed run trains
 
 from __future__ import annotations
 
+import hashlib
+import io
 import json
-from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from selfguide.data import Sentences
+from selfguide.data.blocks import regrouped
 from selfguide.engine.vocabulary_fit import foreign_text
 from selfguide.errors import SelfguideError
 from selfguide.files import file_digest, read_json, write_text
@@ -47,7 +49,7 @@ def prepare_text(
     arrow, summary_file = work / "text.arrow", work / "text.json"
     if is_main_process() and not summary_file.is_file():
         assert sentences is not None
-        _write_arrow(arrow, sentences, reporter)
+        digest = _write_arrow(arrow, sentences, reporter)
         summary = {**sentences.summary.as_dict(), "fingerprint": sentences.summary.fingerprint}
         if sentences.summary.kept < 2:
             raise SelfguideError(
@@ -56,7 +58,7 @@ def prepare_text(
             )
         for note in sentences.described():
             reporter.note(note)
-        write_text(summary_file, json.dumps(summary | {_DIGEST: file_digest(arrow)}, indent=2))
+        write_text(summary_file, json.dumps(summary | {_DIGEST: digest}, indent=2))
     elif is_main_process():
         _check(arrow, summary_file)
     wait_for_everyone(settings)
@@ -78,28 +80,41 @@ def _check(arrow: Path, summary_file: Path) -> None:
         )
 
 
-def _write_arrow(path: Path, sentences: Iterable[str], reporter: Reporter, chunk: int = 10_000) -> None:
+class _DigestedFile(io.FileIO):
+    """A new file, and the digest of what has been written; reading gigabytes again would take seconds."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path, "wb")
+        self.digest = hashlib.sha256()
+
+    def write(self, content: Any) -> int:
+        """Write all of it."""
+        left = memoryview(content)
+        self.digest.update(left)
+        while len(left):
+            left = left[super().write(left) :]
+        return len(content)
+
+
+def _write_arrow(path: Path, sentences: Sentences, reporter: Reporter, chunk: int = 10_000) -> str:
+    """Write the sentences, and return the digest of the file."""
     import pyarrow as pa
 
     schema = pa.schema([("sentence", pa.string())])
     with (
-        pa.OSFile(str(path), "wb") as sink,
+        _DigestedFile(path) as file,
+        pa.PythonFile(file, "w") as sink,
         pa.ipc.new_stream(sink, schema) as writer,
         reporter.bar("reading", None, "sentences") as advance,
     ):
-        batch: list[str] = []
-        for sentence in sentences:
-            batch.append(sentence)
-            if len(batch) == chunk:
-                writer.write_batch(pa.record_batch([batch], schema=schema))
-                advance(len(batch), "")
-                batch = []
-        if batch:
-            writer.write_batch(pa.record_batch([batch], schema=schema))
+        for array in regrouped(sentences.blocks(), chunk):
+            writer.write_batch(pa.record_batch([array], schema=schema))
+            advance(len(array), "")
+    return file.digest.hexdigest()
 
 
 def check_text(text: Dataset, encoder: SentenceTransformer, reporter: Reporter) -> None:
-    """Warn where the text is likely to be of no use.
+    """Warn about a text that is likely to be useless for training.
 
     Args:
         text: The text as a dataset.

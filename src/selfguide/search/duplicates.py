@@ -10,6 +10,7 @@ from __future__ import annotations
 import csv
 import heapq
 import json
+import os
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -121,7 +122,12 @@ class NearDuplicates:
             raise UsageError(
                 f"{pairs} ends in {pairs.suffix or 'nothing'}; pairs are written to {' or '.join(PAIR_FORMATS)}."
             )
-        count, dropped = 0, np.zeros(len(self.index), dtype=np.bool_)
+        for path in filter(None, (pairs, cleaned)):  # before the pairs are computed, which takes long
+            if not path.parent.is_dir():
+                raise SelfguideError(f"{path} cannot be written: there is no folder {path.parent}.")
+            if not os.access(path.parent, os.W_OK):
+                raise SelfguideError(f"{path} cannot be written: Permission denied.")
+        count, dropped, writing = 0, np.zeros(len(self.index), dtype=np.bool_), pairs
         best: list[tuple[float, int, int, Pair]] = []
         try:
             with ExitStack() as stack:
@@ -146,9 +152,11 @@ class NearDuplicates:
                     elif file is not None:
                         file.write(json.dumps(pair._asdict(), ensure_ascii=False) + "\n")
             if cleaned is not None:
+                writing = cleaned
                 self._write_cleaned(cleaned, dropped)
         except OSError as error:
-            raise SelfguideError(f"{error.filename or pairs or cleaned} cannot be written: {error.strerror}.") from None
+            doing = f"{self.index.folder} cannot be read" if writing is None else f"{writing} cannot be written"
+            raise SelfguideError(f"{doing}: {error.strerror}.") from None
         closest_pairs = [item[3] for item in sorted(best, reverse=True)]
         return DuplicatesFound(count, int(dropped.sum()), closest_pairs)
 

@@ -161,7 +161,7 @@ class _Parser:
         name = token.content.strip("`") if token.kind == "quoted" else token.content
         if name not in self._columns:
             has = listed(list(self._columns))
-            raise UsageError(f"The filter names a column {shortened(name)}, and the index has {has}.")
+            raise UsageError(f"The filter names a column {shortened(name)}, and the columns are {has}.")
         return self._columns[name]
 
     def _list(self, column: Column) -> list[str]:

@@ -97,8 +97,11 @@ def read_record(folder: Path) -> IndexRecord:
             raise SelfguideError(
                 f"The index {folder} is not finished: give the command that was making it once more, which goes on."
             ) from None
-        there = f"{folder} is no index" if folder.exists() else f"There is no index at {folder}"
-        raise SelfguideError(f"{there}: `selfguide index TEXT --output {folder}` makes one.") from None
+        if folder.exists():
+            raise SelfguideError(f"{folder} is no index: name a folder that `selfguide index` made.") from None
+        raise SelfguideError(
+            f"There is no index at {folder}: `selfguide index TEXT --output {folder}` makes one."
+        ) from None
     except OSError as error:
         raise SelfguideError(f"The index {folder} cannot be read: {error.strerror or error}.") from None
     except ValueError as error:
@@ -119,7 +122,7 @@ def _damaged(folder: Path, error: Exception) -> SelfguideError:
 
 def partial_folder(output: Path) -> Path:
     """Return the folder that an index is while it is made."""
-    return output.with_name(output.name + ".partial")
+    return output.parent / f"{output.name}.partial"  # with_name would refuse "." and "/"
 
 
 @contextmanager

@@ -2,7 +2,8 @@
 
     python -m selfguide.serving.map_source INDEX PAGE
 
-draws the map of an index with the vectors that it holds.
+draws the map of an index with the vectors that it holds. It ends when its standard input is closed, which the system does even
+for a server that is killed.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import os
 import re
 import subprocess
 import sys
+import threading
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -49,7 +51,7 @@ class MapSource:
             return
         words = [sys.executable, "-m", "selfguide.serving.map_source", str(self._index), str(self._page)]
         self._process = subprocess.Popen(
-            words, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+            words, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
         )
 
     def end(self) -> None:
@@ -116,7 +118,7 @@ def draw(index: Path, page: Path) -> None:
     found = open_index(index)
     name = Path(found.record.encoder or "the encoder").name
     sentences, vectors = sampled(found, MOST)
-    write_text(page, vector_map(sentences, [(name, vectors)], read=len(found)).html(index.name))
+    write_text(page, vector_map(sentences, [(name, vectors)], read=len(found)).html(index.name.removesuffix(".index")))
 
 
 def sampled(index: Index, most: int, seed: int = 1) -> tuple[list[str], NDArray[np.float32]]:
@@ -141,9 +143,17 @@ def sampled(index: Index, most: int, seed: int = 1) -> tuple[list[str], NDArray[
     return sentences, index.store.vectors_at(rows)
 
 
+def _end_with_the_server() -> None:
+    """End this process once nobody holds the other end of its standard input: nobody would look at the map."""
+    while os.read(0, 1):
+        pass
+    os._exit(1)
+
+
 def main() -> None:
     """Draw; on failure say why in one line."""
     os.nice(10)
+    threading.Thread(target=_end_with_the_server, daemon=True).start()
     try:
         draw(Path(sys.argv[1]), Path(sys.argv[2]))
     except SelfguideError as error:

@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from selfguide.studies.outcome import Outcome
 
 DEMO = "demo"
-"""The name of the package's own sentences, wherever a text is asked for."""
+"""The name of the package's own sentences, accepted as a text everywhere."""
 DEMO_DEV = "demo-dev"
 """The graded pairs that choose checkpoints on these sentences, and on these alone."""
 

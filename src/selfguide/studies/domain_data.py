@@ -27,7 +27,7 @@ HALVES = ("short", "long")
 """Halves of the demonstration's sentences and of its test pairs."""
 TWITTER = "twitter-url"
 PAIRS = {"mqp": "domain/mqp.tsv", TWITTER: "domain/twitter-url-test.tsv"}
-"""Test sets of the data folder that are no tasks."""
+"""Test sets of the data folder that are not tasks."""
 _UNDECIDED = 3.0
 """Of twitter-url's six annotators, three said paraphrase: the corpus's own test leaves such pairs out."""
 

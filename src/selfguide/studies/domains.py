@@ -29,7 +29,7 @@ from selfguide.studies.values import Value, difference, mean_value, scores_to_js
 
 UNTUNED = ("mean", "bow")
 NONE = "none"
-"""In the list of test sets: none but the tasks."""
+"""In the list of test sets: only the tasks."""
 _MARKS = "①②③④⑤⑥⑦⑧⑨"
 _CAPTION = (
     "The score on the test set of a column after tuning on the text of a row, with one deviation over seeds; the last rows are "
@@ -151,7 +151,7 @@ def tuned_on(
 
 
 def untuned_on_pairs(context: MeasurementContext, seeds: list[int], tests: list[str]) -> dict[str, Any]:
-    """Score the rows without a text on the test sets that are no tasks; the grid scores them on the tasks.
+    """Score the rows without a text on the test sets that are not tasks; the grid scores them on the tasks.
 
     Args:
         context: What the study runs on.

@@ -9,7 +9,7 @@ Times on different machines, or on one at different hours, do not compare. So al
 the same round: one unit is the time in which the mean encodes the text, so that a training of 30 takes as long as encoding it
 thirty times. A round goes through all methods, so that a slow quarter of an hour affects all of them.
 
-Memory on a GPU is the most that torch had allocated at once, less what was allocated before. On a CPU it is the peak resident
+Memory on a GPU is the peak that torch had allocated, minus what was allocated before. On a CPU it is the peak resident
 size of the process, less its size after the warm-up, before the encoder was loaded for good.
 """
 

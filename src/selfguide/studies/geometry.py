@@ -1,7 +1,7 @@
 """Geometry: how the embeddings are distributed, before and after tuning.
 
 Untuned embeddings all point into one narrow cone, so that unrelated sentences have a cosine near 1; a contrastive loss
-spreads them. Spread alone is worth nothing (noise has it too): pairs that mean the same have to stay together. The study
+spreads them. Spread alone is worthless (random vectors have it too): pairs that mean the same must stay close. The study
 shows both: numbers of all embeddings and of positive and negative pairs (:mod:`selfguide.studies.geometry_numbers`),
 histograms of the cosines by grade, grade against cosine, and a map of pairs. All are computed on STS-B's pairs where it is
 among the tasks, else on the first task of graded pairs.

@@ -54,7 +54,7 @@ class Outcome:
     tables: Sequence[Table]
     figures: Sequence[Figure] = ()
     notes: Sequence[str] = ()
-    """What a reader must know, a sentence each."""
+    """Notes for the reader, one sentence each."""
 
 
 # -- from values over seeds ----------------------------------------------------------------------------------------------

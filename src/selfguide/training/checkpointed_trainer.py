@@ -104,7 +104,8 @@ class CheckpointedTrainer(SentenceTransformerTrainer):
             save_file(_loss_weights(self.loss), folder / LOSS_WEIGHTS)
             write_complete(folder, {"step": self.state.global_step, "rates": sorted(self.rates.items())})
         except (OSError, SafetensorError, RuntimeError) as error:
-            # torch has an error of its own for a full disk. Half a checkpoint is of no use, and its room may be needed.
+            # torch has an error of its own for a full disk. A partial checkpoint is useless, and its disk space may
+            # be needed.
             if isinstance(error, RuntimeError) and not _is_about_a_file(error):
                 raise
             if self.args.should_save:

@@ -132,7 +132,8 @@ def fine_tune(
     loss = make_loss(student)
     arguments = _arguments(context)
     monitor = CollapseMonitor(student, reporter)
-    collator = _prepare(loss, student, context, arguments, monitor)
+    with lost_process_in_words():
+        collator = _prepare(loss, student, context, arguments, monitor)
     best = BestWeights(context.work, settings.patience)
     stop = StopOnSignal()
     progress = ProgressAndCheckpoints(reporter, settings)

@@ -62,12 +62,21 @@ for (const id of ["first", "second"]) {
   });
 }
 
-// What was found is marked on the map, whose own script listens.
+// What was found is marked on the map, whose own script listens, and says how much of it is there.
 let lastFound = [];
 const mark = (found) => {
   lastFound = found;
   if (at("map") && !at("map").hidden) at("map").contentWindow.postMessage({found}, "*");
 };
+const pick = (text) => {
+  if (!at("map") || at("map").hidden) return;
+  at("map").contentWindow.postMessage({pick: text}, "*");
+  at("atlas").scrollIntoView({behavior: matchMedia("(prefers-reduced-motion: reduce)").matches ? "auto" : "smooth"});
+};
+addEventListener("message", (event) => {
+  if (!at("map") || event.source !== at("map").contentWindow || !Number.isInteger(event.data?.marked) || !lastFound.length) return;
+  at("marked-note").textContent = event.data.marked === lastFound.length ? "" : `${event.data.marked} of them are on the map.`;
+});
 
 if (at("query")) {
   let timer = 0;
@@ -89,14 +98,20 @@ if (at("query")) {
       more.textContent = columns.map(([name, value]) => `${name}: ${value}`).join(" · ");
       text.append(more);
     }
-    item.append(number, text);
+    if (!at("map")) { item.append(number, text); return item; }
+    const press = document.createElement("button");
+    press.type = "button";
+    press.title = "Show it on the map";
+    press.append(number, text);
+    press.addEventListener("click", () => pick(hit.text));
+    item.append(press);
     return item;
   };
   const search = async () => {
     if (running) running.abort();
     const query = at("query").value.trim();
     fail("search-failure", null);
-    if (!query) { at("hits").replaceChildren(); at("search-note").textContent = ""; mark([]); return; }
+    if (!query) { at("hits").replaceChildren(); at("search-note").textContent = at("marked-note").textContent = ""; mark([]); return; }
     running = new AbortController();
     try {
       const answer = await ask("search", {query, limit: 10}, running.signal);
@@ -107,7 +122,7 @@ if (at("query")) {
     } catch (error) {
       if (error.name === "AbortError") return;
       at("hits").replaceChildren();
-      at("search-note").textContent = "";
+      at("search-note").textContent = at("marked-note").textContent = "";
       mark([]);
       fail("search-failure", error);
     }
