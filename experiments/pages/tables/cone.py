@@ -12,6 +12,7 @@ from experiments.pages.tables.adapt import TITLES
 from experiments.pages.tables.markdown import table
 
 TRAINED, ADAPT = "adapt:tune=always:choose=false", "adapt"
+WELL_SPREAD = "all-MiniLM-L6-v2"
 Cells = Mapping[tuple[str, str, str], Mapping[str, Any]]
 
 
@@ -54,6 +55,27 @@ def report() -> str:
     for title, end in (("mean gain", statistics.fmean), ("worst", min)):
         rows.append([title, "", "", _signed(end(halves)), _signed(end(gains)), ""])
     return table("text | sentences | as it is | centred | `selfguide adapt` | what it did", rows)
+
+
+def readme() -> str:
+    """What adapting without labels gives on the report list: an encoder with a cone, and one without."""
+    cells = _cells("cone-report")
+    texts = [text for _, text, word in cells if word == ADAPT]
+    rows = []
+    for encoder in dict.fromkeys(key[0] for key in cells):
+        before, after = (
+            [cells[encoder, text, word]["shares"][share]["own"] for text in texts]
+            for word, share in (("as-is", "0"), (ADAPT, "1"))
+        )
+        gains = [end - start for start, end in zip(before, after, strict=True)]
+        means = [_plain(statistics.fmean(values)) for values in (before, after)]
+        rows.append([f"`{encoder}`", *means, *_ends(gains)])
+    others = {cell["text"]: cell["own"] for cell in lookup("centring-report:cells") if cell["encoder"] == WELL_SPREAD}
+    mean = _plain(statistics.fmean(others[text] for text in texts))
+    rows.append([f"`{WELL_SPREAD}`", mean, f"{mean}, unchanged", "", ""])
+    return table(
+        f"encoder | as it is, mean of {len(texts)} texts | after `selfguide adapt` | mean gain | worst of them", rows
+    )
 
 
 def unhelpful() -> str:
@@ -100,4 +122,5 @@ TABLES: dict[str, Callable[[], str]] = {
     "cone-development": development,
     "cone-report": report,
     "cone-unhelpful": unhelpful,
+    "cone-readme": readme,
 }
