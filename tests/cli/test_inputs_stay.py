@@ -113,6 +113,7 @@ def test_links_and_relative_paths_are_seen_through(tmp_path: Path, monkeypatch: 
     ("words", "message"),
     [
         (("search", "notes.index", "a", "--top", "3"), "There is no option --top. `selfguide search --help`"),
+        (("serve", "made", "--key", "a"), "There is no option --key. `selfguide serve --help`"),
         (("encode", "notes.txt", "--ouput", "x.npy"), "There is no option --ouput. Did you mean --output? `selfguide"),
         (
             ("search", "notes.index", "--near-duplicates"),

@@ -148,11 +148,10 @@ def run() -> None:
 
 def _mistake(error: Any) -> str:
     """Return a mistake on the command line as a sentence; of typer's guesses at an unknown option, those that are near."""
-    option = getattr(error, "option_name", None)
-    possible = getattr(error, "possibilities", None)
-    if not option or possible is None:
+    if type(error).__name__ != "NoSuchOption":
         return _sentence(error.format_message())
-    near = difflib.get_close_matches(option, possible, 1, 0.7)
+    option = error.option_name
+    near = difflib.get_close_matches(option, error.possibilities or (), 1, 0.7)
     return f"There is no option {option}." + (f" Did you mean {near[0]}?" if near else "")
 
 
