@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from selfguide.data import TextOptions
 from selfguide.errors import UsageError
-from selfguide.progress import Reporter
+from selfguide.progress import Reporter, counted
 
 if TYPE_CHECKING:
     from selfguide.engine.parts import PartsJob
@@ -72,8 +72,7 @@ def run_parts(
         busy = "1 of this shard's parts is" if outcome.busy == 1 else f"{outcome.busy:,} of this shard's parts are"
         reporter.note(f"{busy} being made by another process, and left to it.")
     if outcome.missing:
-        missing = "1 part is" if outcome.missing == 1 else f"{outcome.missing:,} parts are"
-        reporter.note(f"{missing} still missing, of other shards or processes.")
+        reporter.note(f"{counted(outcome.missing, 'part', 'is', 'are')} still missing, of other shards or processes.")
     else:
         reporter.note(f"All parts are there: selfguide encode --check {job.folder} compares them with the text.")
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from selfguide.progress import counted
 from selfguide.report.page import render_page
 
 if TYPE_CHECKING:
@@ -74,7 +75,7 @@ def map_page(
         ],
         "sides": [_side(side) for side in sides],
     }
-    count = f"{len(sentences):,} sentences"
+    count = counted(len(sentences), "sentence")
     return render_page(
         "map",
         style="map.css",
