@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from typing import Annotated, Any, NoReturn
 
 import typer
+from typer.core import TyperCommand
 
 from selfguide import __version__
 from selfguide.cli.adapt import adapt
@@ -23,6 +24,7 @@ from selfguide.cli.demo import demo
 from selfguide.cli.encode import encode
 from selfguide.cli.evaluate import evaluate
 from selfguide.cli.export import export
+from selfguide.cli.help_pages import HelpfulCommand
 from selfguide.cli.index import index
 from selfguide.cli.map import map_command
 from selfguide.cli.methods import methods
@@ -83,6 +85,9 @@ app.command("map")(map_command)
 app.command()(methods)
 app.command()(cache)
 app.command()(demo)
+for _info in app.registered_commands:
+    if _info.cls is TyperCommand:
+        _info.cls = HelpfulCommand
 
 
 def _version(wanted: bool) -> None:

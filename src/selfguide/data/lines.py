@@ -65,7 +65,14 @@ class Meter:
 
     @contextmanager
     def watching(self, file: Any) -> Iterator[Any]:
-        """Watch a file while it is open, and close it."""
+        """Watch a file while it is open, and close it.
+
+        Args:
+            file: The open file.
+
+        Yields:
+            The same file.
+        """
         with file:
             self._file = file
             try:
