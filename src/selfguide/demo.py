@@ -35,7 +35,6 @@ if TYPE_CHECKING:
 # Nobody should look for this row in the papers.
 FUSED = "fused: tuned [CLS] and layer 0 (ours, not in the papers)"
 ADAPTED = "tuned with SG-OPT, then adapted (ours, not in the papers)"
-ADAPTING_STEPS = 8
 
 
 def score(encoder: SentenceTransformer, pairs: Pairs) -> float:

@@ -153,11 +153,26 @@ def write_text(path: Path, content: str) -> None:
 
 def file_digest(path: Path) -> str:
     """Return the SHA-256 of a file's content."""
-    digest = hashlib.sha256()
     with path.open("rb") as file:
-        while block := file.read(_BLOCK):
-            digest.update(block)
-    return digest.hexdigest()
+        return content_hash(file).hexdigest()
+
+
+def content_hash(file: IO[bytes], size: int | None = None) -> hashlib._Hash:
+    """Hash what follows in an open file.
+
+    Args:
+        file: The file, at the position from which it is read.
+        size: Number of bytes; ``None`` reads to the end.
+
+    Returns:
+        The SHA-256, which can be continued; a file that ends before ``size`` bytes leaves it shorter.
+    """
+    digest = hashlib.sha256()
+    left = float("inf") if size is None else size
+    while left > 0 and (block := file.read(int(min(left, _BLOCK)))):
+        digest.update(block)
+        left -= len(block)
+    return digest
 
 
 def json_digest(content: Any) -> str:

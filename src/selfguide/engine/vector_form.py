@@ -73,6 +73,12 @@ class VectorForm:
         """The numeric type of the result."""
         return np.dtype(_TYPES[self.precision])
 
+    @property
+    def setting(self) -> dict[str, Any]:
+        """What decides the form of the embeddings, by the names of the options; of the ranges, a digest."""
+        ranges = None if self.ranges is None else hashlib.sha256(self.ranges.tobytes()).hexdigest()[:16]
+        return {"normalise": self.normalise, "dim": self.dim, "precision": self.precision, "ranges": ranges}
+
     def check_width(self, width: int) -> None:
         """Check the form against an encoder's embedding dimension.
 

@@ -167,8 +167,12 @@ class HeadedLoss(nn.Module):
         return embed(self.model, self.transformer, features, change)
 
     def get_config_dict(self) -> dict[str, Any]:
-        """Return the loss's settings, as model cards show them."""
-        return {name: getattr(self, name) for name in self.config_names}
+        """Return the loss's settings, as model cards show them; of a head, whether there is one."""
+        values = {name: getattr(self, name) for name in self.config_names}
+        return {
+            name: not isinstance(value, nn.Identity) if isinstance(value, nn.Module) else value
+            for name, value in values.items()
+        }
 
     def prepare(self, run: Preparation) -> None:
         """Prepare for a run, once before it starts.

@@ -31,7 +31,6 @@ class Request:
     lengths: NDArray[np.int64]
     vectors: NDArray[np.float32]
     missing: int = field(init=False)
-    cancelled: bool = False
     started: bool = False
     _order: deque[int] = field(init=False)
 
@@ -95,7 +94,6 @@ class BatchQueue:
             request = self._known.pop(number, None)
             if request is None:
                 return
-            request.cancelled = True
             if request.waiting:
                 self._tokens -= sum(int(request.lengths[row]) for row in request._order)
                 self._requests.remove(request)
