@@ -1,4 +1,4 @@
-"""Clean sentences a few thousand at a time, without an object for each of them where nobody asks for one."""
+"""Clean sentences a few thousand at a time, without a Python object for each unless one is needed."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ class Block:
         """Return some of the sentences.
 
         Args:
-            wanted: True for those that stay.
+            wanted: True for the sentences to keep.
         """
         import pyarrow as pa
 
@@ -87,7 +87,7 @@ class Block:
         return Block(len(kept), lines=kept.buffers()[2])
 
     def first(self, count: int) -> Block:
-        """Return the sentences before a number."""
+        """Return the first sentences."""
         return self if count >= self.count else Block.of(self.strings[:count])
 
     def to_arrow(self) -> pa.Array:

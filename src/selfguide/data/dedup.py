@@ -1,6 +1,6 @@
 """Exact de-duplication of a stream of many millions of sentences in little memory.
 
-It is written by hand because nothing at hand does this on a stream: a Python set of 50 million strings needs several
+It is written by hand because no library at hand does this on a stream: a Python set of 50 million strings needs several
 gigabytes, data frames and ``datasets`` hold or sort the whole text, and a Bloom filter drops new sentences at random.
 Here a sentence is remembered as a 64-bit hash (Python's own, which is keyed anew in every process, so that nobody can prepare
 sentences that share one), and the hashes are kept in a few sorted numpy arrays ("runs"), merged as they

@@ -74,7 +74,7 @@ class Meter:
                 self._file = None
                 with suppress(
                     OSError, ValueError
-                ):  # a pipe has no places; the garbage collector may have closed a file
+                ):  # a pipe has no position; the garbage collector may have closed a file
                     self._last = file.tell()
 
     @property
@@ -180,7 +180,7 @@ class _Recoded:
         return self._next(self._stream.read, size)
 
     def read1(self, size: int) -> bytes:
-        """Return what is there now."""
+        """Return what can be read without waiting."""
         return self._next(getattr(self._stream, "read1", self._stream.read), size)
 
     def _next(self, read: Callable[[int], bytes], size: int) -> bytes:
@@ -201,7 +201,7 @@ class _Recoded:
 
 @contextmanager
 def _standard_input(stdin: BinaryIO | None) -> Iterator[BinaryIO]:
-    """Give standard input, which is not ours to close."""
+    """Yield standard input, which is not closed here."""
     stream = stdin if stdin is not None else getattr(sys.stdin, "buffer", None)
     if stream is None:
         raise SelfguideError("Standard input is closed: pass a file instead of -.")

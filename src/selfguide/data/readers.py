@@ -37,7 +37,7 @@ class Reader:
     took: str | None = None
     """Which column or field is read and why, for the user to check; known after the first row."""
     with_columns = False
-    """Whether rows bring the other cells of their record along, as :class:`~selfguide.data.cleaning.Record`."""
+    """Whether rows carry the other cells of their record, as :class:`~selfguide.data.cleaning.Record`."""
 
     def __init__(self, name: str, *, one_shot: bool = False) -> None:
         self.name = name
@@ -188,7 +188,7 @@ class JsonReader(FileReader):
 
 
 def _records(lines: Iterable[str]) -> Iterator[dict[str, Any]]:
-    """Yield the records among some lines; those that are none are met again, and refused, when they are read."""
+    """Yield the records among some lines; others are skipped here and refused when they are read."""
     for line in lines:
         try:
             record = json.loads(line)

@@ -45,7 +45,7 @@ _METADATA = b"selfguide"
 
 @dataclass(frozen=True)
 class Manifest:
-    """What a folder of parts holds, and of what."""
+    """The content of a folder of parts, and the text that it was made from."""
 
     rows: int
     """Rows of the text, and of all parts together."""
@@ -68,7 +68,7 @@ class Manifest:
 
     @cached_property
     def digest(self) -> str:
-        """What tells this manifest from any other."""
+        """Identifies the manifest."""
         return json_digest(asdict(self))
 
     @classmethod
@@ -274,7 +274,7 @@ def make_parts(
         advance: Called with the number of rows that have been encoded.
 
     Yields:
-        Of each part that another process is not at: its number, and whether it was made now.
+        For each part that no other process is making: its number, and whether it was made now.
 
     Raises:
         UsageError: The encoder is another.

@@ -195,7 +195,7 @@ def read_ranges(path: Path) -> NDArray[np.float32]:
 
 
 def write_ranges(path: Path, ranges: NDArray[np.float32]) -> None:
-    """Write ranges as a ``.npy`` file, with a digest after the array, where others do not look.
+    """Write ranges as a ``.npy`` file, with a digest after the array, which other readers ignore.
 
     Args:
         path: The file.

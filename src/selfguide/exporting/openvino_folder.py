@@ -67,7 +67,7 @@ def _save(graph: ModelProto, path: Path, fp16: bool) -> None:
 
     import openvino
 
-    # OpenVINO reads files only; its converter for objects would ask a server for leave to count its users.
+    # OpenVINO reads files only; its converter for objects sends usage statistics.
     with tempfile.TemporaryDirectory(dir=path.parent) as scratch:
         source = Path(scratch) / "graph.onnx"
         source.write_bytes(graph.SerializeToString())

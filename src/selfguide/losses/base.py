@@ -80,7 +80,7 @@ class Preparation:
 class HeadedLoss(nn.Module):
     """Base of losses, with or without weights of their own.
 
-    A loss of one's own sets its attributes and modules, calls :meth:`share_over_processes` at the end of its constructor and
+    A custom loss sets its attributes and modules, calls :meth:`share_over_processes` at the end of its constructor and
     :meth:`begin_step` at the start of ``forward`` (both may be left out if it has no weights of its own):
 
         class DistillationLoss(HeadedLoss):

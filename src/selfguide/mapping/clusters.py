@@ -1,4 +1,4 @@
-"""Groups on the map (HDBSCAN), and the words that tell each from the others (class-based TF-IDF).
+"""Groups on the map (HDBSCAN), and the words that characterise each (class-based TF-IDF).
 
 A word's weight in a group is its share s of the group's words, the BM25 form of the inverse frequency, and the SIF weight:
 
@@ -43,7 +43,7 @@ class Cluster:
     """A group of sentences."""
 
     words: tuple[str, ...]
-    """Those that tell it from the others, the most telling first."""
+    """Its characteristic words, the most characteristic first."""
     size: int
     example: int
     """Row of the sentence nearest to the middle of the group."""

@@ -33,7 +33,7 @@ FEWEST = 20
 
 @dataclass(frozen=True)
 class Side:
-    """What one encoder makes of the sentences."""
+    """One encoder's map of the sentences."""
 
     encoder: str
     places: NDArray[np.float32]

@@ -1,4 +1,4 @@
-"""Who may come in: places for what is under way, API keys, and host names."""
+"""Admission of requests: limits on concurrent work, API keys and host names."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _BODIES = 16
 
 
 class Places:
-    """Counts the inputs and the bytes that are under way, and refuses more than there are places for.
+    """Counts the inputs and bytes in progress, and refuses requests beyond the limits.
 
     Args:
         inputs: Maximum number of inputs.
@@ -31,7 +31,7 @@ class Places:
 
 
 class Seat:
-    """What one request takes up; it is given back when the block ends.
+    """What one request occupies; released when the block ends.
 
     Args:
         places: Where it is counted.
@@ -50,18 +50,18 @@ class Seat:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Give everything back."""
+        """Release everything."""
         self._places.taken -= self._inputs
         self._places.held -= self._bytes
 
     def hold(self, inputs: int) -> None:
-        """Take places for so many inputs instead of those taken before.
+        """Reserve a place for each input, in place of those reserved before.
 
         Args:
             inputs: Number of inputs.
 
         Raises:
-            Refusal: There are not so many.
+            Refusal: Too few places are free.
         """
         more = inputs - self._inputs
         if self._places.taken + more > self._places.inputs:
@@ -75,7 +75,7 @@ class Seat:
         self._inputs = inputs
 
     def keep(self, size: int) -> None:
-        """Make room for so many bytes more of a body.
+        """Reserve space for further bytes of a body.
 
         Args:
             size: Number of bytes.
@@ -126,10 +126,10 @@ class Keys:
 
 
 class Hosts:
-    """Names under which the server may be called.
+    """Host names that the server answers to.
 
     A page from anywhere can make a browser send requests to 127.0.0.1 under a name that its owner lets point there. A server
-    on a loopback address therefore answers only to the names of that address, and to those it was told.
+    on a loopback address therefore answers only to the names of that address, and to ``further`` ones.
 
     Args:
         host: The address that the server listens on.

@@ -41,7 +41,7 @@ class Searcher(Protocol):
     """An index, as the server uses it; :class:`selfguide.search.index.Index` is one."""
 
     def refresh(self) -> None:
-        """See what has changed on disk since."""
+        """Reload what has changed on disk."""
 
     def check_digest(self, digest: str, name: str) -> None:
         """Refuse an encoder that did not make the index."""
@@ -58,7 +58,7 @@ class State:
     """One server.
 
     Args:
-        settings: What it was told.
+        settings: Its settings.
         searcher: An index to search.
     """
 
@@ -176,7 +176,7 @@ class State:
 
 
 def _watch(request: Request, encoder: EncoderProcess, job: Job) -> None:
-    """Give a job up when its client hangs up."""
+    """Cancel a job when its client disconnects."""
 
     async def wait() -> None:
         while (await request.receive())["type"] != "http.disconnect":

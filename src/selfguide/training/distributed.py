@@ -30,7 +30,7 @@ def world_size() -> int:
 
 
 class Agreement:
-    """What the processes of a run decide together, so that all of them do the same after the same step.
+    """Joint decisions of the processes of a run, so that all of them act after the same step.
 
     A signal reaches the processes at different moments, and their clocks differ. Where one of them stopped or wrote a checkpoint
     a step before the others, each would wait for a message that the others never send.
