@@ -208,7 +208,7 @@ def folder_digests(folder: Path, leave_out: Callable[[Path], bool] = lambda path
 
 
 def damage_of(folder: Path, digests: dict[str, str]) -> str | None:
-    """Describe which of a folder's files is missing or has changed; return ``None`` where all are as they were.
+    """Return a description of the first missing or changed file of a folder; ``None`` where all are as they were.
 
     Args:
         folder: The folder.

@@ -75,7 +75,7 @@ class Holder:
         return found is not None and found == self.started
 
     def describe(self) -> str:
-        """Describe the holder: its command, machine and start time."""
+        """Return a description of the holder: its command, machine and start time."""
         place = f" on {self.host}" if self.host != socket.gethostname() else ""
         return f"`{self.command}` (process {self.pid}{place}, since {self.since})"
 

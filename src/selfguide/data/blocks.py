@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     Mask = NDArray[np.bool_]
-    Places = NDArray[np.int32]
+    Positions = NDArray[np.int32]
 
 
 class Block:
@@ -27,7 +27,7 @@ class Block:
     """
 
     def __init__(
-        self, count: int, *, strings: list[str] | None = None, lines: Any = None, ends: Places | None = None
+        self, count: int, *, strings: list[str] | None = None, lines: Any = None, ends: Positions | None = None
     ) -> None:
         self.count = count
         self._strings = strings
@@ -57,7 +57,7 @@ class Block:
         return ("\n".join(self.strings) + "\n").encode() if self.count else b""
 
     @cached_property
-    def ends(self) -> Places:
+    def ends(self) -> Positions:
         """Where the line break of each line is."""
         import numpy as np
 
@@ -98,11 +98,11 @@ class Block:
         if self._strings is not None:
             return pa.array(self._strings, pa.string())
         codes = np.frombuffer(self.lines, dtype=np.uint8)
-        breaks: Places = np.arange(self.count, dtype=np.int32)  # how many there are before each line
+        breaks: Positions = np.arange(self.count, dtype=np.int32)  # how many there are before each line
         return self._as_arrow(codes[codes != ord("\n")], np.subtract(self.ends, breaks, dtype=np.int32))
 
     @staticmethod
-    def _as_arrow(content: Any, ends: Places) -> pa.Array:
+    def _as_arrow(content: Any, ends: Positions) -> pa.Array:
         import numpy as np
         import pyarrow as pa
 

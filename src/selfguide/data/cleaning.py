@@ -19,9 +19,9 @@ from selfguide.errors import SelfguideError
 from selfguide.files import private_folder
 
 if TYPE_CHECKING:
-    from selfguide.data.dedup import Mask, Places
+    from selfguide.data.dedup import Mask, Positions
 
-    Rows = Places
+    Rows = Positions
 
 T = TypeVar("T")
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     Hashes = NDArray[np.uint64]
     Mask = NDArray[np.bool_]
-    Places = NDArray[np.intp]
+    Positions = NDArray[np.intp]
 
 BUFFER_SIZE = 32_768
 
@@ -53,7 +53,7 @@ def hash_sentences(sentences: Sequence[str]) -> Hashes:
     return hashes ^ (lengths * np.uint64(_LENGTH_KEY))
 
 
-def distinct(hashes: Hashes) -> tuple[Hashes, Places]:
+def distinct(hashes: Hashes) -> tuple[Hashes, Positions]:
     """Return the different hashes, sorted, and where each occurs first (``numpy.unique``, whose stable sort is far slower)."""
     import numpy as np
 

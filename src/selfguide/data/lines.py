@@ -65,16 +65,15 @@ class Meter:
 
     @contextmanager
     def watching(self, file: Any) -> Iterator[Any]:
-        """Watch a file while it is open, and close it."""
+        """Yield a file that is watched while it is open, and close it."""
         with file:
             self._file = file
             try:
                 yield file
             finally:
                 self._file = None
-                with suppress(
-                    OSError, ValueError
-                ):  # a pipe has no position; the garbage collector may have closed a file
+                # A pipe has no position, and the garbage collector may have closed a file.
+                with suppress(OSError, ValueError):
                     self._last = file.tell()
 
     @property

@@ -36,7 +36,7 @@ def repository(name: str) -> str:
 
 
 def why_missing(name: str) -> str | None:
-    """Explain why a name that is not a folder cannot be loaded.
+    """Return why a name that is not a folder cannot be loaded.
 
     Args:
         name: What was given as an encoder.

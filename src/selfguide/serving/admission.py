@@ -12,7 +12,7 @@ from selfguide.serving.refusals import Refusal
 _BODIES = 16
 
 
-class Places:
+class Capacity:
     """Counts the inputs and bytes in progress, and refuses requests beyond the limits.
 
     Args:
@@ -25,25 +25,25 @@ class Places:
         self.taken = 0
         self.held = 0
 
-    def seat(self) -> Seat:
-        """Return a place for a request, which counts as one input from its first byte on."""
-        return Seat(self)
+    def reserve(self) -> Reservation:
+        """Return a reservation for a request, which counts as one input from its first byte on."""
+        return Reservation(self)
 
 
-class Seat:
+class Reservation:
     """What one request occupies; released when the block ends.
 
     Args:
-        places: Where it is counted.
+        capacity: Where it is counted.
     """
 
-    def __init__(self, places: Places) -> None:
-        self._places = places
+    def __init__(self, capacity: Capacity) -> None:
+        self._capacity = capacity
         self._inputs = 0
         self._bytes = 0
 
-    def __enter__(self) -> Seat:
-        """Take the first place."""
+    def __enter__(self) -> Reservation:
+        """Reserve the first place."""
         self.hold(1)
         return self
 
@@ -51,8 +51,8 @@ class Seat:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         """Release everything."""
-        self._places.taken -= self._inputs
-        self._places.held -= self._bytes
+        self._capacity.taken -= self._inputs
+        self._capacity.held -= self._bytes
 
     def hold(self, inputs: int) -> None:
         """Reserve a place for each input, in place of those reserved before.
@@ -64,14 +64,14 @@ class Seat:
             Refusal: Too few places are free.
         """
         more = inputs - self._inputs
-        if self._places.taken + more > self._places.inputs:
+        if self._capacity.taken + more > self._capacity.inputs:
             raise Refusal(
                 429,
-                f"The queue is full ({self._places.inputs} inputs are under way): try again in a moment.",
+                f"The queue is full ({self._capacity.inputs} inputs are under way): try again in a moment.",
                 code="queue_full",
                 retry_after=1,
             )
-        self._places.taken += more
+        self._capacity.taken += more
         self._inputs = inputs
 
     def keep(self, size: int) -> None:
@@ -83,10 +83,10 @@ class Seat:
         Raises:
             Refusal: Too many large bodies are under way.
         """
-        if self._places.held + size > self._places.bytes:
+        if self._capacity.held + size > self._capacity.bytes:
             message = "Too many large requests are under way: try again in a moment."
             raise Refusal(429, message, code="queue_full", retry_after=1)
-        self._places.held += size
+        self._capacity.held += size
         self._bytes += size
 
 

@@ -50,7 +50,7 @@ class Request:
         return int(self.lengths[self._order[0]])
 
     def take(self) -> int:
-        """Remove its next sentence from the queue, and return the row."""
+        """Return the row of its next sentence, and remove it from the queue."""
         return self._order.popleft()
 
 

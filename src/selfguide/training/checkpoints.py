@@ -30,7 +30,7 @@ def write_complete(folder: Path, facts: dict[str, Any]) -> None:
 
 
 def completeness_problem(folder: Path) -> str | None:
-    """Describe what is damaged in a complete folder; folders of earlier versions carry no digests."""
+    """Return a description of the damage in a complete folder; folders of earlier versions carry no digests."""
     try:
         facts = read_json(folder / COMPLETE_FILE)
         digests = facts.get("files", {})

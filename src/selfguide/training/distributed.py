@@ -63,7 +63,7 @@ def wait_for_everyone(settings: TrainingSettings) -> None:
 
 
 @contextmanager
-def lost_process_in_words() -> Iterator[None]:
+def lost_process_as_error() -> Iterator[None]:
     """Turn the error of a collective operation whose other processes have gone into one sentence.
 
     Yields:
