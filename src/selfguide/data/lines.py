@@ -65,16 +65,22 @@ class Meter:
 
     @contextmanager
     def watching(self, file: Any) -> Iterator[Any]:
-        """Watch a file while it is open, and close it."""
+        """Watch a file while it is open, and close it.
+
+        Args:
+            file: The open file.
+
+        Yields:
+            The same file.
+        """
         with file:
             self._file = file
             try:
                 yield file
             finally:
                 self._file = None
-                with suppress(
-                    OSError, ValueError
-                ):  # a pipe has no places; the garbage collector may have closed a file
+                # A pipe has no position, and the garbage collector may have closed the file.
+                with suppress(OSError, ValueError):
                     self._last = file.tell()
 
     @property
