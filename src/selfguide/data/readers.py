@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Generator, Iterable, Iterator
 from contextlib import closing
+from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 from selfguide.data.bad_rows import BadRows
@@ -49,6 +50,10 @@ class Reader:
             with closing(self.batches()) as batches:
                 next(batches, None)
 
+    def file(self) -> Path | None:
+        """Return the file that is read; ``None`` where the source is none."""
+        return None
+
     def progress(self) -> tuple[int, int] | None:
         """Return how much of the source has been read and how much there is, in bytes; ``None`` where that is not known."""
         return None
@@ -83,6 +88,10 @@ class FileReader(Reader):
         super().__init__(source.name, one_shot=source.one_shot)
         self.source = source
         self._options = options
+
+    def file(self) -> Path | None:
+        """See :meth:`Reader.file`."""
+        return self.source.path
 
     def progress(self) -> tuple[int, int] | None:
         """See :meth:`Reader.progress`."""
