@@ -6,7 +6,7 @@ import json
 from collections.abc import Generator, Iterable, Iterator
 from contextlib import closing
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, cast
 
 from selfguide.data.bad_rows import BadRows
 from selfguide.data.cleaning import Record, Row, has_surrogates, replace_surrogates
@@ -113,7 +113,7 @@ class LinesReader(FileReader):
         # 4 bytes, and some may be white space.
         longest = max(4 * BLOCK, 8 * self._options.max_chars)
         for lines in text_chunks(self.source, longest, self._options.on_bad_utf8):
-            yield list[Row](lines)
+            yield cast("list[Row]", lines)
 
 
 class JsonReader(FileReader):
