@@ -35,10 +35,9 @@ from selfguide.training.configuration import RUN_FILE, RunConfig, RunRecord
 if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
 
-# Nobody should look for this row in the papers.
+# Not a row of the papers.
 FUSED = "fused: tuned [CLS] and layer 0 (ours, not in the papers)"
 ADAPTED = "tuned with SG-OPT, then adapted (ours, not in the papers)"
-ADAPTING_STEPS = 8
 
 
 def score(encoder: SentenceTransformer, pairs: Pairs) -> float:

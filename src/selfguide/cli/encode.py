@@ -235,7 +235,7 @@ def _encode_parts(
         raise UsageError("--shard, --part-rows and --engine ray write a folder of parts: name one with --output.")
     if not_for_parts:
         raise UsageError(
-            "--limit, --resume and --overwrite are not for parts: the same command goes on with what is missing, and another "
+            "--limit, --resume and --overwrite are not for parts: the same command continues with what is missing, and another "
             "folder starts over."
         )
     from selfguide.engine.parts import PartsJob

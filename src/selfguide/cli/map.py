@@ -45,7 +45,7 @@ def map_command(
     *,
     reading: ReadingOptions,
 ) -> None:
-    """Draw a map of a text: every sentence a point, similar ones together, groups with the words that tell them apart.
+    """Draw a map of a text: every sentence a point, similar ones together, groups named by their characteristic words.
 
     The page is one file without any other: pan, zoom, hover, search, see the nearest sentences of each. It carries the sentences.
     Needs the extra selfguide[map].

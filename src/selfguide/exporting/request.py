@@ -1,4 +1,4 @@
-"""What is asked of an export, checked before anything is loaded; and the encoder and the text that it is made of."""
+"""The request for an export, checked before anything is loaded; and the encoder and text that it is made from."""
 
 from __future__ import annotations
 

@@ -100,7 +100,7 @@ def _page_of(folder: Path, evidence: RunEvidence | None = None) -> str:
 
 
 def _scale(folder: Path) -> SimilarityScale | None:
-    """Return what the folder keeps of the cosines of its text; the page does without where that is damaged."""
+    """Return what the folder keeps of the cosines of its text; ``None`` where that is damaged."""
     try:
         return read_scale(folder)
     except SelfguideError:
@@ -108,7 +108,7 @@ def _scale(folder: Path) -> SimilarityScale | None:
 
 
 def _made(path: Path, make: Callable[[dict[str, Any]], str]) -> str:
-    """Make the page of a file's content; a file of another kind or version is an error in words."""
+    """Make the page of a file's content; a file of another kind or version is a ``SelfguideError``."""
     try:
         content = read_json(path)
         if not isinstance(content, dict):

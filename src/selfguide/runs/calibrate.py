@@ -25,7 +25,7 @@ from selfguide.locks import beside, held
 from selfguide.methods import registry
 from selfguide.methods.base import CalibratedMethod
 from selfguide.models.encoders import load_encoder
-from selfguide.models.integrity import FILES, bring_back, encoder_digests
+from selfguide.models.integrity import FILES, encoder_digests, restore_interrupted
 from selfguide.progress import Reporter
 from selfguide.runs.card import with_scale_section
 from selfguide.runs.similarity import Reservoir, scale_or_warn
@@ -74,7 +74,7 @@ def calibrate(
         selfguide.calibrate("notes-fused", "more-notes.txt", "notes-fused-2")
     """
     source, reporter = Path(folder), reporter or Reporter(quiet=True)
-    bring_back(source)
+    restore_interrupted(source)
     target = _target(source, output, overwrite)
     with held(beside(target), target):
         _target(source, output, overwrite)  # another process may have made it meanwhile

@@ -93,7 +93,7 @@ class WorkFolder:
 def work_folder(
     config: RunConfig, output: str | Path | None, overwrite: bool, resume: bool, report: bool | None = None
 ) -> Iterator[WorkFolder]:
-    """Claim the work folder of a run, and turn an interruption or a full disk into a sentence that says how to go on.
+    """Claim the work folder of a run, and turn an interruption or a full disk into a message that says how to resume.
 
     Args:
         config: The complete configuration, which the folder keeps.
@@ -238,7 +238,7 @@ def located_config(config: RunConfig, output: str | Path) -> RunConfig:
 
 
 def _state(output: Path) -> str:
-    """Return, in words, why there is nothing to resume."""
+    """Explain why there is nothing to resume."""
     if partial_folder(output).is_dir():
         return "the run was stopped before its configuration was written"
     if not (output / RUN_FILE).is_file():
@@ -258,7 +258,7 @@ def _digest(content: dict[str, Any]) -> str:
 
 
 def _refuse_before_anything_is_made(final: Path, work: Path, overwrite: bool, resume: bool) -> None:
-    """Refuse what needs no lock to be seen, so that a refusal makes neither a folder nor a lock."""
+    """Check what needs no lock, so that a refused run makes neither a folder nor a lock."""
     if resume:
         stored_config(final)
         return
@@ -307,7 +307,7 @@ def _claim(
 
 
 def _clean_up(final: Path, work: Path) -> None:
-    """Put right what a killed process left: a replacement half done, folders on their way out."""
+    """Repair what a killed process left: a replacement half done, folders on their way out."""
     restore_folder(final)
     for left in (_trash(work), final.with_name(final.name + ".calibrating")):
         shutil.rmtree(left, ignore_errors=True)

@@ -26,7 +26,7 @@ from selfguide.models.starting_points import RAW, SENTENCE_ENCODER, own_settings
 from selfguide.progress import Reporter, is_main_process
 from selfguide.report.evidence import RunEvidence
 from selfguide.report.folders import write_report_or_warn
-from selfguide.runs.evidence import MEASURED, a_look, collect_after, collect_before, sample
+from selfguide.runs.evidence import MEASURED, collect_after, collect_before, neighbour_lines, sample
 from selfguide.runs.folder import FINISHED, WorkFolder, located_config, work_folder
 from selfguide.runs.prepared_text import check_text, prepare_text
 from selfguide.runs.resolution import resolve
@@ -249,7 +249,7 @@ def run(
         record.seconds["total"] = time.monotonic() - started
         if output is not None:
             _finish(outcome.encoder, record, claimed, scale, (reporter, evidence) if claimed.report else None)
-        for line in a_look(evidence) if evidence is not None else ():
+        for line in neighbour_lines(evidence) if evidence is not None else ():
             reporter.note(line)
         return outcome.encoder, record
 

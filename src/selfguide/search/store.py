@@ -55,7 +55,7 @@ class IndexRecord:
     encoder: str | None
     """Name or folder of the encoder; ``None`` where it was given as a loaded one."""
     digest: str
-    """What tells the encoder from others; see :mod:`selfguide.engine.digest`."""
+    """Identifies the encoder; see :mod:`selfguide.engine.digest`."""
     dim: int
     columns: tuple[Column, ...]
     words: str
@@ -162,7 +162,7 @@ def require_lancedb() -> Any:
         SelfguideError: It is not installed.
     """
     try:
-        os.environ.setdefault("RUST_LOG", "error")  # its notes on versions to come are for programmers
+        os.environ.setdefault("RUST_LOG", "error")  # its deprecation notes are not for users
         import lancedb
     except ImportError:
         raise SelfguideError("An index needs LanceDB: pip install 'selfguide[search]'.") from None
@@ -312,7 +312,7 @@ class Store:
                     return
 
     def read_back(self) -> None:
-        """Read what has been written, as others will: LanceDB passes over some errors of the disk without a word.
+        """Read back what has been written, since LanceDB ignores some errors of the disk.
 
         Raises:
             SelfguideError: It cannot be read, or rows are missing.

@@ -1,4 +1,4 @@
-"""What a study leaves: ``study.json`` with every number, its tables in Markdown and CSV, and its figures."""
+"""The files of a study: ``study.json`` with every number, its tables in Markdown and CSV, and its figures."""
 
 from __future__ import annotations
 
