@@ -16,6 +16,7 @@ from selfguide.engine.digest import model_digest
 from selfguide.engine.torch_runner import token_batches
 from selfguide.engine.vector_files import FORMATS, vector_file
 from selfguide.engine.vector_form import VectorForm, normalised, ranges_file, write_ranges
+from selfguide.engine.vector_form import cosine as cosine
 from selfguide.errors import SelfguideError, UsageError
 from selfguide.models.encoders import load_encoder
 from selfguide.progress import Reporter, counted, share_of
@@ -288,24 +289,6 @@ def vector_chunks(
                 yield before[0], finish(before[1]())
         if started is not None:
             yield started[0], finish(started[1]())
-
-
-def cosine(first: NDArray[Any], second: NDArray[Any]) -> NDArray[np.float64]:
-    """Return the cosine of each pair of rows, in double precision.
-
-    Similar embeddings have cosines near 1, where single precision rounds neighbours together, and a rank correlation would
-    measure the rounding.
-
-    Args:
-        first: (count, dim).
-        second: The same shape.
-
-    Returns:
-        The cosines, (count,); 0 where a vector is 0.
-    """
-    first, second = first.astype(np.float64), second.astype(np.float64)
-    norms = np.linalg.norm(first, axis=-1) * np.linalg.norm(second, axis=-1)
-    return (first * second).sum(axis=-1) / np.where(norms > 0, norms, 1.0)
 
 
 def _batched(sentences: Iterable[str], size: int) -> Iterator[list[str]]:

@@ -5,7 +5,6 @@ The student is tuned in place, so "before" is measured before training.
 
 from __future__ import annotations
 
-import os
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,10 +13,12 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from selfguide.engine.encode import sentence_vectors
-from selfguide.errors import InterruptedRun, SelfguideError
+from selfguide.engine.vector_form import normalised
+from selfguide.errors import InterruptedRun, SelfguideError, one_line
 from selfguide.models.encoders import with_pooling
 from selfguide.progress import Reporter
 from selfguide.report.evidence import BINS, Geometry, Neighbours, RunEvidence, Side
+from selfguide.system import debugging
 from selfguide.training.monitors import effective_rank
 
 if TYPE_CHECKING:
@@ -197,9 +198,9 @@ def nearest(units: NDArray[np.float64], count: int = NEAREST) -> tuple[Neighbour
 
 def _warn(error: Exception, reporter: Reporter) -> None:
     """Warn of nearly every error, since a run of hours must not fail for its report; SELFGUIDE_DEBUG=1 raises it."""
-    if isinstance(error, InterruptedRun) or os.environ.get("SELFGUIDE_DEBUG") == "1":
+    if isinstance(error, InterruptedRun) or debugging():
         raise error
-    reason = " ".join(str(error).split()) or type(error).__name__
+    reason = one_line(error) or type(error).__name__
     reporter.warn(f"the report will not show how the embeddings changed: {reason}")
 
 
@@ -209,8 +210,7 @@ def _side(encoder: SentenceTransformer, description: str, sentences: list[str], 
     vectors = sentence_vectors(encoder, sentences, batch_size).astype(np.float64)
     if not np.isfinite(vectors).all():
         raise SelfguideError("some embeddings are not finite.")
-    lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
-    units = vectors / np.where(lengths > 0, lengths, 1.0)
+    units = normalised(vectors)
     return Side(description, geometry(units), nearest(units[:SHOWN]))
 
 

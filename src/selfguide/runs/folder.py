@@ -18,7 +18,7 @@ from typing import Any
 
 from safetensors import SafetensorError
 
-from selfguide.errors import InterruptedRun, SelfguideError, UsageError
+from selfguide.errors import InterruptedRun, SelfguideError, UsageError, one_line
 from selfguide.files import (
     damage_of,
     folder_digests,
@@ -157,7 +157,7 @@ def _interruptions_in_words(final: Path, work: Path, resume: bool) -> Iterator[N
 
 
 def _unwritable(work: Path, error: Exception, resumable: bool, resuming: str) -> str:
-    reason = " ".join(str(error).split()).rstrip(".")
+    reason = one_line(error).rstrip(".")
     if not resumable:
         return f"The run could not be written to {work}: {reason}. Make room, then run it again."
     steps = [folder.name.rpartition("-")[2] for folder in complete_checkpoints(work)]
