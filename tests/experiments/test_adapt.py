@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 import math
+import shutil
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +15,7 @@ import torch
 from torch.nn.functional import cosine_similarity
 
 import selfguide
-from experiments.adapt import centring, choice, summary, views
+from experiments.adapt import centring, choice, run, summary, views
 from experiments.adapt.cell import Remembering, averaged, one_run
 from experiments.adapt.judges import Judge, correlation
 from experiments.adapt.loss import relational
@@ -23,6 +25,7 @@ from experiments.adapt.texts import DEVELOPMENT, REPORT, distinct, judged_text, 
 from experiments.adapt.unhelpful import unhelpful_text
 from selfguide.calibration import spread
 from selfguide.errors import UsageError
+from selfguide.files import read_json
 from selfguide.models.encoders import load_encoder
 from toys import toy_sentences
 
@@ -143,6 +146,37 @@ def test_a_cell_scores_every_share_of_the_way(bert: Path, data: Path) -> None:
     assert start["free"]["found"]["change"] == 0.0
     assert end["own"] != original["own"]
     assert end["free"]["order"] < 1.0
+
+
+def test_measured_cells_outlive_their_files(
+    bert: Path, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (data / "domain").mkdir(exist_ok=True)
+    words = [
+        "--encoder",
+        f"toy={bert}",
+        "--texts",
+        "forums",
+        "--recipes",
+        "contrast",
+        "--no-scores",
+        "--max-steps",
+        "1",
+    ]
+    words += ["--data", str(data), "--work", str(tmp_path / "work"), "--out", str(tmp_path / "found.json")]
+
+    def found(*more: str) -> dict[str, Any]:
+        monkeypatch.setattr(sys, "argv", ["run", *words, *more])
+        run.main()
+        return dict(read_json(tmp_path / "found.json"))
+
+    first = found("--seeds", "1")
+    assert len(first["cells"]) == 2
+    shutil.rmtree(tmp_path / "work")
+    both = found("--seeds", "1", "2", "--jobs", "0")
+    assert [{**row, "date": first["date"]} for row in first["cells"]] == both["cells"]
+    assert list(both["failed"]) == ["toy.forums.contrast.seed2"]
+    assert found("--seeds", "1", "--jobs", "0", "--precision", "bf16")["cells"] == []
 
 
 def test_unhelpful_texts_and_probes_are_the_same_for_one_seed(data: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import os
 import signal
 import sys
@@ -119,8 +120,7 @@ def run() -> None:
             code = app(standalone_mode=False, prog_name="selfguide")
             sys.stdout.flush()  # here, where a closed pipe can still be ignored
     except _CommandLineError as error:
-        command = error.ctx.command_path if error.ctx is not None else "selfguide"
-        _fail(f"{_sentence(error.format_message())} `{command} --help` explains the options.", error.exit_code)
+        _fail(f"{_mistake(error)} `{_command_of(error)} --help` explains the options.", error.exit_code)
     except SelfguideError as error:
         if debug:
             raise
@@ -146,6 +146,24 @@ def run() -> None:
             _fail("Interrupted.", 130)
         if code:
             sys.exit(code)
+
+
+def _mistake(error: Any) -> str:
+    """Return a mistake on the command line as a sentence; of typer's guesses at an unknown option, those that are near."""
+    option = getattr(error, "option_name", None)
+    possible = getattr(error, "possibilities", None)
+    if not option or possible is None:
+        return _sentence(error.format_message())
+    near = difflib.get_close_matches(option, possible, 1, 0.7)
+    return f"There is no option {option}." + (f" Did you mean {near[0]}?" if near else "")
+
+
+def _command_of(error: Any) -> str:
+    """Return the command that a mistake was made with; typer does not always say."""
+    if error.ctx is not None:
+        return str(error.ctx.command_path)
+    names = {info.name or getattr(info.callback, "__name__", "") for info in app.registered_commands}
+    return f"selfguide {sys.argv[1]}" if len(sys.argv) > 1 and sys.argv[1] in names else "selfguide"
 
 
 @contextmanager

@@ -11,6 +11,7 @@ import typer
 from selfguide.cli import options as shared
 from selfguide.cli.text_options import ReadingOptions
 from selfguide.data import Sentences
+from selfguide.data.kept_inputs import refuse_to_replace
 from selfguide.errors import SelfguideError, UsageError
 from selfguide.progress import Reporter
 
@@ -63,6 +64,7 @@ def map_command(
     if not os.access(output.parent, os.W_OK):
         raise SelfguideError(f"The map cannot be written to {output.parent}: Permission denied.")
     for path in (output, table):
+        refuse_to_replace(path, text)
         if path.exists() and not overwrite:
             raise UsageError(f"{path} exists already; choose another --output, or use --overwrite to replace it.")
     sentences = Sentences(text, reading.text_options())

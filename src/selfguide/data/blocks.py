@@ -7,13 +7,31 @@ from functools import cached_property
 from itertools import compress
 from typing import TYPE_CHECKING, Any
 
+from selfguide.data.dedup import hash_sentences
+
 if TYPE_CHECKING:
     import numpy as np
     import pyarrow as pa
     from numpy.typing import NDArray
 
+    from selfguide.data.dedup import Hashes
+
     Mask = NDArray[np.bool_]
     Positions = NDArray[np.int32]
+
+
+class SplitLines(list[str]):
+    """Lines of a text and, so that they need not be joined and encoded again, the text itself. It is not to be changed.
+
+    Args:
+        text: The text; a line break at its end begins another, empty line.
+        encoded: The same in UTF-8.
+    """
+
+    def __init__(self, text: str, encoded: bytes) -> None:
+        super().__init__(text.split("\n"))
+        self.text = text
+        self.encoded = encoded
 
 
 class Block:
@@ -66,6 +84,15 @@ class Block:
     def drop_strings(self) -> None:
         """Keep lines alone, which take half of the memory."""
         self._strings = None if len(self.lines) else self._strings
+
+    def hashes(self) -> Hashes:
+        """Return the hashes of the sentences, as :func:`~selfguide.data.dedup.hash_sentences` gives them."""
+        import numpy as np
+
+        lines = self.__dict__.get("lines")
+        if not (isinstance(lines, bytes) and lines.isascii()):
+            return hash_sentences(self.strings)
+        return hash_sentences(self.strings, (np.diff(self.ends, prepend=-1) - 1).astype(np.uint64))
 
     def blank(self) -> Mask:
         """Return which sentences are empty."""

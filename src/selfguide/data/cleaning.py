@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, TypeVar, cast
 
 from selfguide.data.ahead import prepared_ahead
-from selfguide.data.blocks import Block
-from selfguide.data.dedup import SeenHashes, hash_sentences
+from selfguide.data.blocks import Block, SplitLines
+from selfguide.data.dedup import SeenHashes
 from selfguide.data.options import TextOptions
 from selfguide.data.spilled import IN_MEMORY, SEGMENT, Segment, SpilledHashes
 from selfguide.errors import SelfguideError
@@ -114,11 +114,14 @@ def rows_to_clean(batch: Sequence[Row], max_chars: int) -> tuple[list[int], Bloc
     import numpy as np
 
     everything = list(range(len(batch)))
-    if set(map(type, batch)) != {str}:
+    if isinstance(batch, SplitLines):
+        text, lines = batch.text, batch.encoded + b"\n"
+    elif set(map(type, batch)) == {str}:
+        text = "\n".join(cast("Sequence[str]", batch))
+        lines = (text + "\n").encode("utf-8", "surrogatepass")
+    else:
         return everything, None
     strings = cast("list[str]", batch)
-    text = "\n".join([*strings, ""])
-    lines = text.encode("utf-8", "surrogatepass")
     codes = np.frombuffer(lines, dtype=np.uint8)
     ends = np.flatnonzero(codes == ord("\n"))
     if ends.size != len(batch):  # a row has a line break inside
@@ -268,7 +271,7 @@ class RowFilter:
         filtered = self._cleaned(batch)
         if self._seen is None or not filtered.sentences:
             return filtered
-        return _marked(filtered, self._seen.first_occurrences(hash_sentences(filtered.sentences.strings)))
+        return _marked(filtered, self._seen.first_occurrences(filtered.sentences.hashes()))
 
     def _cleaned(self, batch: list[Row]) -> FilteredBatch:
         """Clean rows and drop blank and over-long ones, but not yet the repeats."""

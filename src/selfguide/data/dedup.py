@@ -33,11 +33,12 @@ _LENGTH_KEY = 0x9E3779B97F4A7C15
 _OWN_HASH = sys.hash_info.width == 64 and sys.hash_info.algorithm.startswith("siphash")
 
 
-def hash_sentences(sentences: Sequence[str]) -> Hashes:
+def hash_sentences(sentences: Sequence[str], lengths: Hashes | None = None) -> Hashes:
     """Return a 64-bit hash of each sentence, equal for equal sentences within this process.
 
     Args:
         sentences: The sentences.
+        lengths: The number of characters of each, where they are known.
 
     Returns:
         Their hashes: SipHash, or BLAKE2b where Python's own hash is another or shorter.
@@ -49,7 +50,8 @@ def hash_sentences(sentences: Sequence[str]) -> Hashes:
         return np.frombuffer(b"".join(digests), dtype=np.uint64)
     hashes = np.fromiter(map(hash, sentences), dtype=np.int64, count=len(sentences)).view(np.uint64)
     # Python hashes the bytes in memory, which two characters of ASCII and one of Chinese may share; their lengths differ.
-    lengths = np.fromiter(map(len, sentences), dtype=np.uint64, count=len(sentences))
+    if lengths is None:
+        lengths = np.fromiter(map(len, sentences), dtype=np.uint64, count=len(sentences))
     return hashes ^ (lengths * np.uint64(_LENGTH_KEY))
 
 

@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
+from selfguide.data.blocks import SplitLines
 from selfguide.data.cleaning import MarkedText
 from selfguide.data.messages import REPLACE_BAD_UTF8
 from selfguide.errors import SelfguideError
@@ -315,7 +316,7 @@ def text_chunks(source: ByteSource, longest: int, on_bad_utf8: str) -> Iterator[
     """
     for chunk in line_chunks(source.blocks(), longest):
         try:
-            lines: list[str] = [_decoded_head(chunk.data)] if not chunk.whole else chunk.data.decode().split("\n")
+            lines = SplitLines(chunk.data.decode(), chunk.data) if chunk.whole else [_decoded_head(chunk.data)]
         except UnicodeDecodeError:
             yield from _decoded_one_by_one(chunk, source.name, on_bad_utf8)
         else:

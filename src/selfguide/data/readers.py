@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 from collections.abc import Generator, Iterable, Iterator
 from contextlib import closing
-from typing import Any, ClassVar, Literal
+from pathlib import Path
+from typing import Any, ClassVar, Literal, cast
 
 from selfguide.data.bad_rows import BadRows
 from selfguide.data.cleaning import Record, Row, has_surrogates, replace_surrogates
@@ -49,6 +50,10 @@ class Reader:
             with closing(self.batches()) as batches:
                 next(batches, None)
 
+    def file(self) -> Path | None:
+        """Return the file that is read; ``None`` where the source is none."""
+        return None
+
     def progress(self) -> tuple[int, int] | None:
         """Return how much of the source has been read and how much there is, in bytes; ``None`` where that is not known."""
         return None
@@ -84,6 +89,10 @@ class FileReader(Reader):
         self.source = source
         self._options = options
 
+    def file(self) -> Path | None:
+        """See :meth:`Reader.file`."""
+        return self.source.path
+
     def progress(self) -> tuple[int, int] | None:
         """See :meth:`Reader.progress`."""
         path = self.source.path
@@ -104,7 +113,7 @@ class LinesReader(FileReader):
         # 4 bytes, and some may be white space.
         longest = max(4 * BLOCK, 8 * self._options.max_chars)
         for lines in text_chunks(self.source, longest, self._options.on_bad_utf8):
-            yield list[Row](lines)
+            yield cast("list[Row]", lines)
 
 
 class JsonReader(FileReader):

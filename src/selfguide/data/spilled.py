@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from selfguide.data.blocks import Block
-from selfguide.data.dedup import distinct, hash_sentences
+from selfguide.data.dedup import distinct
 
 if TYPE_CHECKING:
     from selfguide.data.dedup import Hashes, Mask
@@ -141,7 +141,7 @@ class Segment:
             flags: The flags of its rows.
             sentences: The sentences that were kept.
         """
-        self._hashes.append(hash_sentences(sentences.strings))
+        self._hashes.append(sentences.hashes())
         sentences.drop_strings()
         self.batches.append((flags, sentences))
         self._rows += len(flags)

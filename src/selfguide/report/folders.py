@@ -38,12 +38,15 @@ def write_report(folder: str | Path, output: str | Path | None = None) -> Path:
 
     Raises:
         SelfguideError: There is nothing to report on in the folder, or the page cannot be written.
+        UsageError: The output is not the name of a page.
     """
     folder = Path(folder)
-    content = _page_of(folder)
     path = folder / PAGE if output is None else Path(output)
     if path.is_dir():
         raise UsageError(f"{path} is a folder; name a file in it, such as {path / PAGE}.")
+    if path.suffix.lower() not in (".html", ".htm"):  # another file would be replaced without a question
+        raise UsageError(f"--output {path} must end in .html.")
+    content = _page_of(folder)
     _write(path, content)
     return path
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from selfguide.calibration.text_statistics import STATISTICS_FILE, TextStatistics
 from selfguide.data import Sentences, TextOptions, open_text
+from selfguide.data.kept_inputs import refuse_to_replace
 from selfguide.engine.similarity_scale import SCALE_FILE
 from selfguide.engine.vocabulary_fit import foreign_text
 from selfguide.errors import SelfguideError, UsageError
@@ -98,6 +99,7 @@ def _calibrated(
         raise SelfguideError(f"The encoder in {source} does not end in a calibration; the folder is damaged.")
     before = None if fresh else _kept(source, method.part_widths(int(encoder[-1].in_features)))
     sentences = open_text(text, text_options or TextOptions())
+    refuse_to_replace(target, sentences.files())
     passing = Reservoir(sentences)
     added = method.text_statistics(encoder, _batched(passing), batch_size, reporter)
     count = added.sentences.count

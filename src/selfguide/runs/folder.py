@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import shlex
 import shutil
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
@@ -138,7 +139,7 @@ def _owned(final: Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _interruptions_in_words(final: Path, work: Path, resume: bool) -> Iterator[None]:
-    resuming = f"selfguide train --output {final} --resume"
+    resuming = _resuming(final)
     try:
         yield
     except InterruptedRun as error:
@@ -154,6 +155,11 @@ def _interruptions_in_words(final: Path, work: Path, resume: bool) -> Iterator[N
         if isinstance(error, SafetensorError) or system_error(error) is not None:
             raise SelfguideError(_unwritable(work, error, resumable, resuming)) from error
         raise
+
+
+def _resuming(final: Path) -> str:
+    """Return the command that resumes a run, such that it can be copied from a message."""
+    return f"selfguide train --output {shlex.quote(str(final))} --resume"
 
 
 def _unwritable(work: Path, error: Exception, resumable: bool, resuming: str) -> str:
@@ -243,7 +249,7 @@ def _claim(
         if changed is not None:
             raise UsageError(
                 f"This is not the run that was interrupted: there, {changed[0]} was {changed[1]!r}. "
-                f"Resume with `selfguide train --output {final} --resume` alone, or start over with --overwrite."
+                f"Resume with `{_resuming(final)}` alone, or start over with --overwrite."
             )
         choices = _readable(work / RUN_FILE).get("choices", {})
         overwrite = overwrite or bool(choices.get("overwrite"))

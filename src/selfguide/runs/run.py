@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from selfguide.data import Sentences, TextOptions, open_text
+from selfguide.data.kept_inputs import refuse_to_replace
 from selfguide.data.pairs import Pairs, read_pairs
 from selfguide.engine.digest import model_digest
 from selfguide.engine.similarity_scale import SAMPLED, SimilarityScale
@@ -199,6 +200,10 @@ def run(
     start = starting_point(encoder if encoder is not None else config.encoder)
     by_default = not config.method
     config, method = resolve(config, start)
+    if output is not None and not resume:
+        read: list[str | Path] = [*config.text, *([config.dev] if config.dev else [])]
+        read += sentences.files() if sentences is not None else []
+        refuse_to_replace(Path(output), read)
     with work_folder(config, output, overwrite, resume, report) as claimed, quiet_libraries():
         work = claimed.path
         if claimed.complete and claimed.final is not None:

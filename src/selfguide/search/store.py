@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import time
 import warnings
 from collections.abc import Iterator, Sequence
@@ -100,7 +101,7 @@ def read_record(folder: Path) -> IndexRecord:
         if folder.exists():
             raise SelfguideError(f"{folder} is no index: name a folder that `selfguide index` made.") from None
         raise SelfguideError(
-            f"There is no index at {folder}: `selfguide index TEXT --output {folder}` makes one."
+            f"There is no index at {folder}: `selfguide index TEXT --output {shlex.quote(str(folder))}` makes one."
         ) from None
     except OSError as error:
         raise SelfguideError(f"The index {folder} cannot be read: {error.strerror or error}.") from None
