@@ -211,7 +211,7 @@ def test_a_failure_leaves_whole_parts_only(
             assert number == 0
 
     monkeypatch.setattr(module, "vector_chunks", failing)
-    with pytest.raises(SelfguideError, match=r"part-00002.parquet cannot be written: No space left.*goes on"):
+    with pytest.raises(SelfguideError, match=r"part-00002.parquet cannot be written: No space left.*continues"):
         encode_to_parts(job(bert, tmp_path), [text], EVERY_ROW, part_rows=7)
     assert sorted(path.name for path in folder.iterdir()) == [
         "manifest.json",

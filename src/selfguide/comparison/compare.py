@@ -295,6 +295,7 @@ def _run(
                     break
                 shared.wait()
     except (KeyboardInterrupt, InterruptedRun):
-        kept = f" {len(done) + len(ended)} of {counted(len(done) + len(due), 'cell')} kept in {output}; the same command goes on."
+        cells = counted(len(done) + len(due), "cell")
+        kept = f" {len(done) + len(ended)} of {cells} kept in {output}; the same command continues."
         raise InterruptedRun("Interrupted." + (kept if output is not None else "")) from None
     return ended

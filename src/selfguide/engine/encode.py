@@ -20,6 +20,7 @@ from selfguide.engine.vector_form import cosine as cosine
 from selfguide.errors import SelfguideError, UsageError
 from selfguide.models.encoders import load_encoder
 from selfguide.progress import Reporter, counted, share_of
+from selfguide.words import abridged
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -210,7 +211,7 @@ def check_finite(vectors: NDArray[np.float32], sentences: Sequence[str]) -> None
     bad = np.flatnonzero(~np.isfinite(vectors).all(axis=1))
     if len(bad):
         sentence = sentences[bad[0]]
-        shown = sentence if len(sentence) <= 60 else sentence[:59] + "…"
+        shown = abridged(sentence, 60)
         raise SelfguideError(
             f"The encoder's embedding of {shown!r} is not finite (NaN or infinite), nor are those of {len(bad) - 1:,} other "
             "sentences: its weights are damaged, or its training diverged. Make or copy the encoder again."

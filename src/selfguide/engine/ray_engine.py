@@ -116,7 +116,7 @@ def _in_words(error: BaseException) -> SelfguideError:
             return inner
         inner = getattr(inner, "cause", None) or inner.__cause__
     return SelfguideError(
-        f"A Ray worker failed ({_first_line(error)}). Finished parts are kept; the same command goes on with the others."
+        f"A Ray worker failed ({_first_line(error)}). Finished parts are kept; the same command continues with the others."
     )
 
 

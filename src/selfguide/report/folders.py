@@ -91,7 +91,7 @@ def _page_of(folder: Path, evidence: RunEvidence | None = None) -> str:
         )
     if (folder / "grids").is_dir() or (folder / "measurements").is_dir():
         raise SelfguideError(
-            f"The study in {folder} is not finished; the command that began it goes on with it and writes the page."
+            f"The study in {folder} is not finished; the command that started it continues it and writes the page."
         )
     raise SelfguideError(
         f"There is nothing to report on in {folder}: no {STUDY_FILE}, {COMPARISON_FILE}, {RUN_FILE} or {SCORES_FILE}. Name "

@@ -20,6 +20,7 @@ from selfguide.progress import Reporter
 from selfguide.report.evidence import BINS, Geometry, Neighbours, RunEvidence, Side
 from selfguide.system import debugging
 from selfguide.training.monitors import effective_rank
+from selfguide.words import abridged
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -116,7 +117,7 @@ def collect_after(
     try:
         return RunEvidence(
             measured=len(before.sentences),
-            sentences=tuple(_truncated(sentence) for sentence in before.sentences[:SHOWN]),
+            sentences=tuple(abridged(sentence, _LONGEST) for sentence in before.sentences[:SHOWN]),
             before=before.side,
             after=_side(encoder, _FINISHED, before.sentences, batch_size),
         )
@@ -143,16 +144,12 @@ def neighbour_lines(evidence: RunEvidence) -> list[str]:
     lines = [f"Five sentences drawn from the text, and the nearest of {drawn - 1} others before and after:"]
     for place, sentence in enumerate(evidence.sentences[:PRINTED]):
         before, after = (evidence.sentences[side[place][0][0]] for side in sides)
-        lines.append(f"  {_short(sentence)}")
+        lines.append(f"  {abridged(sentence, _LINE)}")
         if before == after:
-            lines.append(f"    before and after  {_short(after)}")
+            lines.append(f"    before and after  {abridged(after, _LINE)}")
         else:
-            lines += [f"    before  {_short(before)}", f"    after   {_short(after)}"]
+            lines += [f"    before  {abridged(before, _LINE)}", f"    after   {abridged(after, _LINE)}"]
     return lines
-
-
-def _short(sentence: str) -> str:
-    return sentence if len(sentence) <= _LINE else sentence[: _LINE - 1].rstrip() + "…"
 
 
 def geometry(units: NDArray[np.float64]) -> Geometry:
@@ -212,8 +209,3 @@ def _side(encoder: SentenceTransformer, description: str, sentences: list[str], 
         raise SelfguideError("some embeddings are not finite.")
     units = normalised(vectors)
     return Side(description, geometry(units), nearest(units[:SHOWN]))
-
-
-def _truncated(sentence: str) -> str:
-    """Keep the beginning of a sentence, by which it is recognised, so that the page stays small."""
-    return sentence if len(sentence) <= _LONGEST else sentence[: _LONGEST - 1].rstrip() + "…"

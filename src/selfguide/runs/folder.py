@@ -261,7 +261,7 @@ def _claim(
     _refuse_before_anything_is_made(final, work, overwrite, resume)
     if work.exists():
         if not overwrite:
-            raise UsageError(f"An interrupted run is in {work}: --resume goes on with it, --overwrite starts over.")
+            raise UsageError(f"An interrupted run is in {work}: --resume continues it, --overwrite starts over.")
         _remove(work)
     report = report is not False
     try:

@@ -187,7 +187,7 @@ def main() -> None:
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     connection = socket.socket(fileno=int(sys.argv[1]))
     Worker(connection).run()
-    os._exit(0)  # without waiting for threads whose results nobody takes
+    os._exit(0)  # without waiting for threads whose results are not needed
 
 
 if __name__ == "__main__":
