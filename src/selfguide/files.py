@@ -1,7 +1,7 @@
 """Writing files and folders so that a reader never sees half of one, and other users never see what is not finished.
 
 A file is written under a temporary name and renamed; a folder is exchanged with the one it replaces in a single step where the
-system can do that. Temporary files are made anew (a link that somebody planted is not followed), for their owner alone.
+system can do that. Temporary files are newly created (a planted link is not followed) and readable by their owner alone.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def _remove_abandoned(path: Path) -> None:
                     os.kill(int(found[1]), 0)
                 except ProcessLookupError:
                     path.with_name(name).unlink(missing_ok=True)
-                except OSError:  # somebody else's, and alive
+                except OSError:  # another user's, and alive
                     pass
 
 

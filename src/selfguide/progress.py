@@ -6,6 +6,7 @@ Bars appear only on a terminal; elsewhere a line now and then says how far it is
 
 from __future__ import annotations
 
+import logging
 import os
 import time
 from collections.abc import Callable, Iterator
@@ -186,3 +187,41 @@ def _progress(console: Console, bounded: bool) -> Progress:
 def is_main_process() -> bool:
     """Return whether this process reports and writes, as torchrun and accelerate number them."""
     return os.environ.get("RANK", "0") == "0"
+
+
+@contextmanager
+def quiet_loggers(*names: str) -> Iterator[None]:
+    """Let libraries log errors only while the block runs.
+
+    Args:
+        *names: The names of their loggers.
+
+    Yields:
+        Nothing; the levels are restored when the block ends.
+    """
+    before = {name: logging.getLogger(name).level for name in names}
+    try:
+        for name in names:
+            logging.getLogger(name).setLevel(logging.ERROR)
+        yield
+    finally:
+        for name, level in before.items():
+            logging.getLogger(name).setLevel(level)
+
+
+@contextmanager
+def quiet_datasets() -> Iterator[None]:
+    """Show no progress bar of the package datasets while the block runs.
+
+    Yields:
+        Nothing.
+    """
+    from datasets.utils import are_progress_bars_disabled, disable_progress_bars, enable_progress_bars
+
+    shown = not are_progress_bars_disabled()
+    disable_progress_bars()
+    try:
+        yield
+    finally:
+        if shown:
+            enable_progress_bars()

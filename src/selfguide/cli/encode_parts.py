@@ -64,9 +64,8 @@ def run_parts(
         address=cluster[1],
         reporter=reporter,
     )
-    parts = "part" if outcome.parts == 1 else "parts"
     reporter.note(
-        f"{outcome.made:,} of {outcome.parts:,} {parts} made now; {outcome.rows:,} rows in all, in {job.folder}"
+        f"{outcome.made:,} of {counted(outcome.parts, 'part')} made now; {outcome.rows:,} rows in all, in {job.folder}"
     )
     if outcome.busy:
         busy = "1 of this shard's parts is" if outcome.busy == 1 else f"{outcome.busy:,} of this shard's parts are"

@@ -36,8 +36,9 @@ from selfguide.cli.similarity import similarity
 from selfguide.cli.study import study
 from selfguide.cli.train import train
 from selfguide.cli.training_run import AdaptCommand, RunCommand
-from selfguide.errors import SelfguideError
+from selfguide.errors import SelfguideError, one_line
 from selfguide.files import system_error
+from selfguide.system import debugging
 
 app = typer.Typer(
     name="selfguide",
@@ -117,7 +118,7 @@ _CommandLineError: type[Any] = typer.BadParameter.__mro__[1]
 
 def run() -> None:
     """Entry point: errors become one sentence on standard error and a non-zero exit. SELFGUIDE_DEBUG=1 shows tracebacks."""
-    debug = os.environ.get("SELFGUIDE_DEBUG") == "1"
+    debug = debugging()
     try:
         with _ending_in_order():
             # Not standalone: typer would print errors in boxes of its own, and exit silently on Ctrl-C.
@@ -144,7 +145,7 @@ def run() -> None:
         if known is None:
             _fail_unforeseen(error)
         place = f" ({known.filename})" if known.filename else ""
-        _fail(f"{known.strerror if known is error and known.strerror else _one_line(error)}{place}.", 1)
+        _fail(f"{known.strerror if known is error and known.strerror else _clause(error)}{place}.", 1)
     else:
         if code == 130:  # what typer makes of Ctrl-C
             _fail("Interrupted.", 130)
@@ -189,20 +190,20 @@ def _ending_in_order() -> Iterator[None]:
 
 def _fail_unforeseen(error: BaseException | None) -> NoReturn:
     _fail(
-        f"Unexpected error, which is a bug in selfguide: {type(error).__name__}: {_one_line(error)}. "
+        f"Unexpected error, which is a bug in selfguide: {type(error).__name__}: {_clause(error)}. "
         "Set SELFGUIDE_DEBUG=1 to see where, and please report it.",
         70,
     )
 
 
-def _one_line(message: object) -> str:
+def _clause(message: object) -> str:
     """Another library's message, which may have several lines, as the beginning of a sentence."""
-    return " ".join(str(message).split()).rstrip(".")
+    return one_line(message).rstrip(".")
 
 
 def _sentence(message: object) -> str:
     """Other people's messages as a sentence of ours."""
-    text = _one_line(message)
+    text = _clause(message)
     return text if text.endswith(("?", "!")) else f"{text}."
 
 

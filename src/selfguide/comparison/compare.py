@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from selfguide.comparison.cells import Cell, CellFolder, CellRecord, SharedSetting, split_by_setting
 from selfguide.comparison.progress import CellProgress, duration, seconds_left
-from selfguide.comparison.runner import cores, process_count, run_jobs, split_finished
+from selfguide.comparison.runner import process_count, run_jobs, split_finished
 from selfguide.comparison.sharing import SharedCells
 from selfguide.comparison.specs import GivenMethods, Spec, parse_specs, without_rows
 from selfguide.comparison.summary import Summary, summarise
@@ -38,6 +38,7 @@ from selfguide.locks import owned_folder, waited_for
 from selfguide.options import LARGEST_SEED
 from selfguide.progress import Reporter, counted
 from selfguide.report.folders import write_report_or_warn
+from selfguide.system import cores
 
 if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
@@ -294,6 +295,7 @@ def _run(
                     break
                 shared.wait()
     except (KeyboardInterrupt, InterruptedRun):
-        kept = f" {len(done) + len(ended)} of {counted(len(done) + len(due), 'cell')} kept in {output}; the same command goes on."
+        cells = counted(len(done) + len(due), "cell")
+        kept = f" {len(done) + len(ended)} of {cells} kept in {output}; the same command continues."
         raise InterruptedRun("Interrupted." + (kept if output is not None else "")) from None
     return ended

@@ -2,7 +2,7 @@
 
 It is written by hand because no library at hand does this on a stream: a Python set of 50 million strings needs several
 gigabytes, data frames and ``datasets`` hold or sort the whole text, and a Bloom filter drops new sentences at random.
-Here a sentence is remembered as a 64-bit hash (Python's own, which is keyed anew in every process, so that nobody can prepare
+Here a sentence is remembered as a 64-bit hash (Python's own, which is keyed anew in every process, so that no one can prepare
 sentences that share one), and the hashes are kept in a few sorted numpy arrays ("runs"), merged as they
 grow so that each is at least twice as long as the next. That takes 8 bytes per distinct sentence (16 while the longest runs
 are merged), and a lookup is a handful of binary searches. The probability that any two of 50 million distinct sentences share

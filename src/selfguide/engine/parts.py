@@ -249,11 +249,11 @@ def is_finished(folder: Path, manifest: Manifest, number: int) -> bool:
 
     try:
         metadata = pq.read_metadata(part_path(folder, number))
-        told = json.loads((metadata.metadata or {}).get(_METADATA, b"{}"))
+        mark = json.loads((metadata.metadata or {}).get(_METADATA, b"{}"))
     except (OSError, ValueError, pa.ArrowException):
         return False
     return bool(
-        told == {"manifest": manifest.digest, "part": number} and metadata.num_rows == manifest.slices[number].rows
+        mark == {"manifest": manifest.digest, "part": number} and metadata.num_rows == manifest.slices[number].rows
     )
 
 
@@ -300,7 +300,7 @@ def make_parts(
                 _make(job, manifest, model, number, advance)
         except OSError as error:
             raise SelfguideError(
-                f"{path} cannot be written: {error.strerror or error}. Finished parts are kept; the same command goes on."
+                f"{path} cannot be written: {error.strerror or error}. Finished parts are kept; the same command continues."
             ) from None
         yield number, True
 
@@ -336,10 +336,10 @@ def _part_file(path: Path, manifest: Manifest, number: int) -> Iterator[Callable
     import pyarrow.parquet as pq
 
     kind = pa.from_numpy_dtype(np.dtype(manifest.type))
-    told = json.dumps({"manifest": manifest.digest, "part": number}).encode()
+    mark = json.dumps({"manifest": manifest.digest, "part": number}).encode()
     schema = pa.schema(
         [("id", pa.int64()), ("sentence", pa.string()), ("embedding", pa.list_(kind, manifest.columns))],
-        metadata={_METADATA: told},
+        metadata={_METADATA: mark},
     )
     with pq.ParquetWriter(str(path), schema, use_dictionary=False) as writer:
 

@@ -221,7 +221,7 @@ def find_or_make(
 
 def _to_make(shards: Sequence[Shard]) -> Iterator[Shard]:
     """Yield the shards that this process is to make, each while it holds the shard's lock; none is missing at the end."""
-    # The processes of a distributed run begin at different shards, and each goes on with what the others left.
+    # The processes of a distributed run begin at different shards, and each continues with what the others left.
     first = len(shards) * int(os.environ.get("LOCAL_RANK", "0")) // int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
     busy = []
     for shard in [*shards[first:], *shards[:first]]:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from selfguide.engine.vector_form import normalised
 from selfguide.errors import SelfguideError
 from selfguide.evaluation.metrics import draws, percentile_interval
 from selfguide.evaluation.protocol import Protocol, Scored, Similarity
@@ -95,13 +96,8 @@ def _similarities(queries: NDArray[Any], documents: NDArray[Any], kind: Similari
 
         return -cdist(queries, documents, "cityblock" if kind == "manhattan" else "euclidean").astype(np.float32)
     if kind == "cosine":
-        queries, documents = _unit(queries), _unit(documents)
+        queries, documents = normalised(queries), normalised(documents)
     return (queries @ documents.T).astype(np.float32)
-
-
-def _unit(vectors: NDArray[Any]) -> NDArray[Any]:
-    lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
-    return vectors / np.where(lengths > 0, lengths, 1)
 
 
 def _scored(

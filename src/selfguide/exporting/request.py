@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +12,7 @@ from selfguide.engine.vector_form import VectorForm
 from selfguide.errors import UsageError
 from selfguide.options import OneOf, check
 from selfguide.progress import counted
+from selfguide.system import require_packages
 
 if TYPE_CHECKING:
     import numpy as np
@@ -57,12 +57,7 @@ class Request:
             raise UsageError(f"int8 weights are for --to onnx, not for {self.to}: leave --int8 out.")
         if self.to == "static" and (self.fp16 or self.form.precision != "float32"):
             raise UsageError("A static encoder has float32 vectors: leave --fp16 and --precision out.")
-        missing = [name for name in _PACKAGES[self.to] if find_spec(name) is None]
-        if missing:
-            raise UsageError(
-                f"Export to {self.to} needs {' and '.join(missing)}, which is not installed: "
-                f"pip install 'selfguide[{self.to}]'."
-            )
+        require_packages(f"Export to {self.to} needs", self.to, *_PACKAGES[self.to])
 
 
 @dataclass(frozen=True)

@@ -21,8 +21,6 @@ from __future__ import annotations
 import math
 import random
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated
 
@@ -43,6 +41,7 @@ from selfguide.methods.search import BATCHES, LOW_DROPOUTS, RATES, SWITCH
 from selfguide.models.encoders import POOLINGS, with_pooling
 from selfguide.models.starting_points import RAW, STATIC, default_prompt
 from selfguide.options import Between, CheckedOptions, OneOf
+from selfguide.progress import quiet_datasets
 from selfguide.training.callbacks import DEV_METRIC, saveable_weights
 from selfguide.training.settings import BY_TEXT_SIZE, TrainingSettings
 from selfguide.training.trainer import TrainingOutcome
@@ -152,7 +151,7 @@ class Adapt(TuningMethod):
         """See :meth:`TuningMethod.dataset`: with the encoder's default prompt, which ``encode`` adds and a trainer does not."""
         if not self._prompt:
             return text
-        with _quiet_datasets():
+        with quiet_datasets():
             return text.map(lambda rows: {"sentence": [self._prompt + one for one in rows["sentence"]]}, batched=True)
 
     def loss(self, student: SentenceTransformer) -> GuidedContrastLoss:
@@ -210,20 +209,6 @@ class Adapt(TuningMethod):
             return outcome, choice
         why = f"{spread.reason_to_stay}: the encoder came back as it was."
         return outcome, Choice(AS_IT_WAS, "how the embeddings are spread", spread.scores, why)
-
-
-@contextmanager
-def _quiet_datasets() -> Iterator[None]:
-    """Show no progress bar of the datasets library inside the block."""
-    from datasets.utils import are_progress_bars_disabled, disable_progress_bars, enable_progress_bars
-
-    shown = not are_progress_bars_disabled()
-    disable_progress_bars()
-    try:
-        yield
-    finally:
-        if shown:
-            enable_progress_bars()
 
 
 def settings_for(count: int, settings: TrainingSettings) -> TrainingSettings:

@@ -7,7 +7,6 @@ Its metadata are attributes of the class: name, family, options and training set
 
 from __future__ import annotations
 
-import difflib
 import re
 import typing
 from abc import ABC, abstractmethod
@@ -15,7 +14,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from selfguide.errors import UsageError
+from selfguide.errors import UsageError, suggestion
 from selfguide.models.encoders import with_pooling
 from selfguide.models.starting_points import RAW, SENTENCE_ENCODER, StartingPoint
 from selfguide.options import CheckedOptions
@@ -106,10 +105,7 @@ class Method(ABC):
         known = {item.name for item in fields(self.Options)} - set(self.preset)
         for name in options:
             if name not in known:
-                close = difflib.get_close_matches(
-                    name, [*known, *(item.name for item in fields(TrainingSettings))], n=1
-                )
-                hint = f" Did you mean {close[0]!r}?" if close else ""
+                hint = suggestion(name, [*known, *(item.name for item in fields(TrainingSettings))])
                 takes = f"it takes {', '.join(sorted(known))}" if known else "it takes none"
                 raise UsageError(
                     f"The method {self.name} has no option {name!r}; {takes} (`selfguide methods {self.name}` explains "

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -29,6 +28,7 @@ from selfguide.models.integrity import FILES, encoder_digests, restore_interrupt
 from selfguide.progress import Reporter
 from selfguide.runs.card import with_scale_section
 from selfguide.runs.similarity import Reservoir, scale_or_warn
+from selfguide.system import timestamp
 from selfguide.training.configuration import RUN_FILE
 
 if TYPE_CHECKING:
@@ -119,7 +119,7 @@ def _calibrated(
             "fresh": fresh,
             "sentences": statistics.sentences.count,
             "warnings": list(reporter.warnings),
-            "finished": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
+            "finished": timestamp(),
         }
     )
     finished = _unfinished(target)

@@ -21,7 +21,7 @@ from typing import Any
 from safetensors import SafetensorError
 
 from selfguide.data.resources import MINI
-from selfguide.errors import InterruptedRun, SelfguideError, UsageError
+from selfguide.errors import InterruptedRun, SelfguideError, UsageError, one_line
 from selfguide.files import (
     damage_of,
     folder_digests,
@@ -167,7 +167,7 @@ def _resuming(final: Path) -> str:
 
 
 def _unwritable(work: Path, error: Exception, resumable: bool, resuming: str) -> str:
-    reason = " ".join(str(error).split()).rstrip(".")
+    reason = one_line(error).rstrip(".")
     if not resumable:
         return f"The run could not be written to {work}: {reason}. Make room, then run it again."
     steps = [folder.name.rpartition("-")[2] for folder in complete_checkpoints(work)]
@@ -294,7 +294,7 @@ def _claim(
     _refuse_before_anything_is_made(final, work, overwrite, resume)
     if work.exists():
         if not overwrite:
-            raise UsageError(f"An interrupted run is in {work}: --resume goes on with it, --overwrite starts over.")
+            raise UsageError(f"An interrupted run is in {work}: --resume continues it, --overwrite starts over.")
         _remove(work)
     report = report is not False
     try:

@@ -31,6 +31,7 @@ from selfguide.runs.folder import FINISHED, WorkFolder, located_config, work_fol
 from selfguide.runs.prepared_text import check_text, prepare_text
 from selfguide.runs.resolution import resolve
 from selfguide.runs.similarity import scale_or_warn
+from selfguide.system import timestamp
 from selfguide.training.callbacks import DEV_METRIC
 from selfguide.training.configuration import RUN_FILE, RunConfig, RunRecord
 from selfguide.training.distributed import wait_for_everyone
@@ -325,7 +326,7 @@ def _fill(record: RunRecord, outcome: TrainingOutcome, reporter: Reporter) -> No
     record.checkpoint += "".join(f"; {name} {value:g} by the dev pairs" for name, value in outcome.chosen.items())
     record.warnings = list(reporter.warnings)
     record.versions = versions()
-    record.finished = time.strftime("%Y-%m-%dT%H:%M:%S%z")
+    record.finished = timestamp()
 
 
 def _finish(

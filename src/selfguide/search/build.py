@@ -79,7 +79,7 @@ def build_index(
     Raises:
         UsageError: There is an index already, or what is left of one that was interrupted has another setting.
         SelfguideError: There is no sentence, or the index cannot be written.
-        InterruptedRun: The user stopped it; the same call goes on.
+        InterruptedRun: The user stopped it; the same call continues it.
 
     Example::
 
@@ -139,7 +139,7 @@ def add_to_index(
 
     Raises:
         SelfguideError: There is no index, the encoder is another one, a column does not fit, or it cannot be written.
-        InterruptedRun: The user stopped it; the same call goes on.
+        InterruptedRun: The user stopped it; the same call continues it.
     """
     target = _target(path)
     kept = wanted_columns(columns)

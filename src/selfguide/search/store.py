@@ -96,7 +96,7 @@ def read_record(folder: Path) -> IndexRecord:
     except (FileNotFoundError, NotADirectoryError):
         if partial_folder(folder).is_dir() and not folder.exists():
             raise SelfguideError(
-                f"The index {folder} is not finished: give the command that was making it once more, which goes on."
+                f"The index {folder} is not finished: repeat the command that was making it, which continues it."
             ) from None
         if folder.exists():
             raise SelfguideError(f"{folder} is no index: name a folder that `selfguide index` made.") from None

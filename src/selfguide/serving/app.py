@@ -15,6 +15,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 
 from selfguide import __version__
+from selfguide.engine.vector_form import cosine
 from selfguide.errors import SelfguideError
 from selfguide.serving import bodies
 from selfguide.serving.bodies import inputs_of, parsed, sentences_of
@@ -92,7 +93,7 @@ def _add_encoding(app: FastAPI, state: State) -> None:
                 )
                 raise Refusal(400, message, code="too_many_inputs", parameter="second")
             found = await state.encode(request, reservation, encoder, first + second, body.truncate)
-            cosines = _cosine(found.values[: len(first)], found.values[len(first) :])
+            cosines = cosine(found.values[: len(first)], found.values[len(first) :])
             scale = state.scales.get(found.encoder)
             single = isinstance(body.first, str) and isinstance(body.second, str)
             return _json(
@@ -226,14 +227,6 @@ def _embeddings(values: NDArray[np.float32], form: str, model: str, tokens: int)
 
 def _usage(tokens: int) -> dict[str, int]:
     return {"prompt_tokens": tokens, "total_tokens": tokens}
-
-
-def _cosine(first: NDArray[np.float32], second: NDArray[np.float32]) -> NDArray[np.float64]:
-    """Return the cosines of pairs in double precision; 0 where a vector is 0."""
-    one, other = first.astype(np.float64), second.astype(np.float64)
-    norms = np.linalg.norm(one, axis=-1) * np.linalg.norm(other, axis=-1)
-    found: NDArray[np.float64] = (one * other).sum(axis=-1) / np.where(norms > 0, norms, 1.0)
-    return found
 
 
 def _plain(values: NDArray[np.float64], single: bool) -> float | list[float]:

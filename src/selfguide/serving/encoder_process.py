@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import socket
 import subprocess
 import sys
@@ -16,6 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from selfguide.errors import SelfguideError, UsageError
 from selfguide.serving.frames import Frame, FrameReader, Kind, frame
 from selfguide.serving.refusals import Refusal
+from selfguide.system import debugging
 
 if TYPE_CHECKING:
     import numpy as np
@@ -168,7 +168,7 @@ class EncoderProcess:
         ours.setblocking(False)
         words = [sys.executable, "-m", "selfguide.serving.worker", str(theirs.fileno())]
         # Its output holds only notes of libraries; everything that matters comes over the socket.
-        quiet = None if os.environ.get("SELFGUIDE_DEBUG") == "1" else subprocess.DEVNULL
+        quiet = None if debugging() else subprocess.DEVNULL
         self._process = subprocess.Popen(
             words, pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL, stdout=quiet, stderr=quiet
         )

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from selfguide.serving.reading import Inputs
 
 CLIENT_GONE = 499
-"""Status that is counted for a request whose client hung up; nobody sees it."""
+"""Status that is counted for a request whose client disconnected; no client receives it."""
 
 
 class Vectors(NamedTuple):

@@ -213,7 +213,7 @@ class StudyRun:
                     self.reporter.note(f"[{ended} of {len(due)}] {record.key}: {status}{more}")
         except (KeyboardInterrupt, InterruptedRun):
             raise InterruptedRun(
-                f"Interrupted. {len(jobs) - len(due) + ended} of {len(jobs)} measurements are kept; the same command goes on."
+                f"Interrupted. {len(jobs) - len(due) + ended} of {len(jobs)} measurements are kept; the same command continues."
             ) from None
         return [made for job in jobs if (made := known[job.stem]) is not None]
 

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from selfguide.errors import InterruptedRun
+from selfguide.errors import InterruptedRun, one_line
 from selfguide.losses.shared_batch import is_distributed
 from selfguide.training.settings import TrainingSettings
 
@@ -75,7 +75,7 @@ def lost_process_as_error() -> Iterator[None]:
     try:
         yield
     except RuntimeError as error:
-        reason = " ".join(str(error).split())
+        reason = one_line(error)
         if not (is_distributed() and any(word in reason.lower() for word in _LOST)):
             raise
         raise InterruptedRun(
