@@ -20,9 +20,10 @@ from rich.progress import BarColumn, Progress, ProgressColumn, Task, TimeElapsed
 from rich.text import Text
 
 
-def counted(count: int, name: str) -> str:
-    """Return a number with the name of what is counted: "1 cell", "1,200 sentences"."""
-    return f"{count:,} {name}" if count == 1 else f"{count:,} {name}s"
+def counted(count: int, name: str, verb: str = "", verbs: str = "") -> str:
+    """Return a number with the name of what is counted: "1 cell", "1,200 sentences"; with verbs "1 row is", "3 rows are"."""
+    words = (name, verb) if count == 1 else (f"{name}s", verbs or verb)
+    return f"{count:,} {' '.join(words).rstrip()}"
 
 
 @runtime_checkable

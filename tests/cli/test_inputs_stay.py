@@ -26,6 +26,7 @@ def folder(bert: Path, tmp_path: Path, dev_file: Path, monkeypatch: pytest.Monke
     (tmp_path / "notes.jsonl").write_text("\n".join(json.dumps({"text": sentence}) for sentence in sentences))
     (tmp_path / "texts").mkdir()
     (tmp_path / "texts" / "notes.jsonl").write_bytes((tmp_path / "notes.jsonl").read_bytes())
+    (tmp_path / "texts" / "more.csv").write_bytes((tmp_path / "notes.csv").read_bytes())
     (tmp_path / "pairs.json").write_bytes(dev_file.read_bytes())
     selfguide.train(bert, sentences, "fused", output="made", quiet=True, report=False, tune="none")
     (tmp_path / "made" / "more.txt").write_text("\n".join(sentences))
@@ -40,6 +41,7 @@ def folder(bert: Path, tmp_path: Path, dev_file: Path, monkeypatch: pytest.Monke
         "encode texts --encoder BERT --output texts/notes.jsonl --overwrite",
         "map notes.csv --encoder BERT --output notes.html --overwrite",
         "map notes.csv --encoder BERT --output notes.html",
+        "map texts --encoder BERT --output texts/more.html --overwrite --column text",
         "train made/more.txt --encoder BERT --method mean --output made --overwrite",
         "train notes.txt --encoder BERT --dev made/more.txt --output made --overwrite",
         "calibrate made made/more.txt --overwrite",
@@ -113,6 +115,7 @@ def test_links_and_relative_paths_are_seen_through(tmp_path: Path, monkeypatch: 
     ("words", "message"),
     [
         (("search", "notes.index", "a", "--top", "3"), "There is no option --top. `selfguide search --help`"),
+        (("serve", "made", "--key", "a"), "There is no option --key. `selfguide serve --help`"),
         (("encode", "notes.txt", "--ouput", "x.npy"), "There is no option --ouput. Did you mean --output? `selfguide"),
         (
             ("search", "notes.index", "--near-duplicates"),

@@ -68,10 +68,10 @@ def run_parts(
         f"{outcome.made:,} of {counted(outcome.parts, 'part')} made now; {outcome.rows:,} rows in all, in {job.folder}"
     )
     if outcome.busy:
-        reporter.note(f"{outcome.busy:,} of this shard's parts are being made by another process, and were left to it.")
+        busy = "1 of this shard's parts is" if outcome.busy == 1 else f"{outcome.busy:,} of this shard's parts are"
+        reporter.note(f"{busy} being made by another process, and left to it.")
     if outcome.missing:
-        verb = "is" if outcome.missing == 1 else "are"
-        reporter.note(f"{counted(outcome.missing, 'part')} {verb} still missing, of other shards or processes.")
+        reporter.note(f"{counted(outcome.missing, 'part', 'is', 'are')} still missing, of other shards or processes.")
     else:
         reporter.note(f"All parts are there: selfguide encode --check {job.folder} compares them with the text.")
 

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from typing import Annotated, Any, NoReturn
 
 import typer
+from typer.core import TyperCommand
 
 from selfguide import __version__
 from selfguide.cli.adapt import adapt
@@ -23,6 +24,7 @@ from selfguide.cli.demo import demo
 from selfguide.cli.encode import encode
 from selfguide.cli.evaluate import evaluate
 from selfguide.cli.export import export
+from selfguide.cli.help_pages import HelpfulCommand
 from selfguide.cli.index import index
 from selfguide.cli.map import map_command
 from selfguide.cli.methods import methods
@@ -85,6 +87,9 @@ app.command(rich_help_panel=_JUDGE)(report)
 app.command(rich_help_panel=_MORE)(demo)
 app.command(rich_help_panel=_MORE)(methods)
 app.command(rich_help_panel=_MORE)(cache)
+for _info in app.registered_commands:
+    if _info.cls is TyperCommand:
+        _info.cls = HelpfulCommand
 
 
 def _version(wanted: bool) -> None:
@@ -150,11 +155,10 @@ def run() -> None:
 
 def _mistake(error: Any) -> str:
     """Return a mistake on the command line as a sentence; of typer's guesses at an unknown option, those that are near."""
-    option = getattr(error, "option_name", None)
-    possible = getattr(error, "possibilities", None)
-    if not option or possible is None:
+    if type(error).__name__ != "NoSuchOption":
         return _sentence(error.format_message())
-    near = difflib.get_close_matches(option, possible, 1, 0.7)
+    option = error.option_name
+    near = difflib.get_close_matches(option, error.possibilities or (), 1, 0.7)
     return f"There is no option {option}." + (f" Did you mean {near[0]}?" if near else "")
 
 

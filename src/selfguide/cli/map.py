@@ -68,6 +68,8 @@ def map_command(
         if path.exists() and not overwrite:
             raise UsageError(f"{path} exists already; choose another --output, or use --overwrite to replace it.")
     sentences = Sentences(text, reading.text_options())
+    for path in (output, table):
+        refuse_to_replace(path, sentences.files())
 
     # Imported only now, so that help and errors in the text do not wait for torch.
     from selfguide.mapping.text_map import sentence_map

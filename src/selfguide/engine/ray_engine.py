@@ -14,6 +14,7 @@ from typing import Any
 
 from selfguide.engine.parts import Manifest, PartsJob, make_parts
 from selfguide.errors import SelfguideError, UsageError
+from selfguide.progress import counted
 from selfguide.system import cores
 
 
@@ -103,7 +104,8 @@ def _run(
         raise _in_words(error) from None
     if busy:
         raise SelfguideError(
-            f"{len(busy):,} parts are being made by another process; when it has ended, the same command makes what is missing."
+            f"{counted(len(busy), 'part', 'is', 'are')} being made by another process; when it has ended, the same command makes "
+            "what is missing."
         )
 
 

@@ -20,6 +20,7 @@ from selfguide.evaluation.protocol import Protocol, Scored, Similarity
 from selfguide.evaluation.ranking import BestDocuments, RankingScores, ranking_scores
 from selfguide.evaluation.retrieval_sets import Document, RetrievalSet
 from selfguide.evaluation.rows import TaskData
+from selfguide.progress import counted
 
 if TYPE_CHECKING:
     from selfguide.evaluation.embedder import Embedder
@@ -127,13 +128,19 @@ def _scored(
     }
     notes = []
     if details["ignored"]:
-        notes.append(f"{details['ignored']:,} pairs of ignore.tsv are dropped from the rankings.")
+        are = "is" if details["ignored"] == 1 else "are"
+        notes.append(f"{counted(details['ignored'], 'pair')} of ignore.tsv {are} dropped from the rankings.")
     if dropped:
         notes.append(
-            f"{dropped:,} documents that are the query itself (the same id and text) are dropped from its ranking."
+            f"{counted(dropped, 'document', 'that is', 'that are')} the query itself (the same id and text) "
+            f"{'is' if dropped == 1 else 'are'} dropped from its ranking."
         )
     if found.missing:
-        notes.append(f"{found.missing:,} judged documents are not in the corpus, and count as not found.")
+        notes.append(
+            f"{counted(found.missing, 'judged document', 'is', 'are')} not in the corpus, and count as not found."
+        )
     if without:
-        notes.append(f"{without:,} queries have no relevant document, and count as 0.")
+        notes.append(
+            f"{without:,} {'query has' if without == 1 else 'queries have'} no relevant document, and count as 0."
+        )
     return Scored(f"nDCG@10 {protocol.similarity}", 100 * float(gains.mean()), interval, details, tuple(notes))

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from selfguide.progress import counted
 from selfguide.report.page import render_page
 from selfguide.words import abridged
 
@@ -75,7 +76,7 @@ def map_page(
         ],
         "sides": [_side(side) for side in sides],
     }
-    count = f"{len(sentences):,} sentences"
+    count = counted(len(sentences), "sentence")
     return render_page(
         "map",
         style="map.css",

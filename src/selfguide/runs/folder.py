@@ -8,17 +8,19 @@ one process at a time owns both names (:mod:`selfguide.locks`).
 from __future__ import annotations
 
 import contextlib
+import glob
 import json
 import os
 import shlex
 import shutil
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from safetensors import SafetensorError
 
+from selfguide.data.resources import MINI
 from selfguide.errors import InterruptedRun, SelfguideError, UsageError, one_line
 from selfguide.files import (
     damage_of,
@@ -43,6 +45,8 @@ FINISHED = "finished"
 _FINISHED_FILE = "finished.json"
 """Digests of its files, written when it is complete: from then on, only renaming is left."""
 _INPUTS_FILE = "inputs.json"
+_BEGUN_IN = "begun_in"
+"""The working folder of the run, which relative names in its configuration are about."""
 
 
 @dataclass(frozen=True)
@@ -204,6 +208,35 @@ def stored_config(output: str | Path) -> RunConfig:
     return config
 
 
+def located_config(config: RunConfig, output: str | Path) -> RunConfig:
+    """Return the configuration of an interrupted run with names that are right in another working folder, too.
+
+    Args:
+        config: The configuration, with names as the user gave them where the run was begun.
+        output: The folder that the run is to make.
+
+    Returns:
+        The configuration for reading; the names to compare and to record are those of ``config``.
+    """
+    try:
+        begun_in = read_json(partial_folder(output) / RUN_FILE).get(_BEGUN_IN)
+    except (OSError, ValueError, AttributeError):
+        begun_in = None
+    if not isinstance(begun_in, str) or Path(begun_in) == Path.cwd():
+        return config
+
+    def there(name: str) -> str:
+        path = Path(begun_in, Path(name).expanduser())
+        return str(path) if name not in (MINI, "-") and (path.exists() or glob.has_magic(name)) else name
+
+    return replace(
+        config,
+        encoder=there(config.encoder),
+        dev=there(config.dev) if config.dev else config.dev,
+        text=tuple(there(name) for name in config.text),
+    )
+
+
 def _state(output: Path) -> str:
     """Explain why there is nothing to resume."""
     if partial_folder(output).is_dir():
@@ -267,7 +300,7 @@ def _claim(
     try:
         work.mkdir(parents=True, mode=0o700)
         kept = json.loads(json.dumps({"config": asdict(config), "choices": {"overwrite": overwrite, "report": report}}))
-        write_text(work / RUN_FILE, json.dumps(kept | {"digest": _digest(kept)}, indent=2))
+        write_text(work / RUN_FILE, json.dumps(kept | {"digest": _digest(kept), _BEGUN_IN: os.getcwd()}, indent=2))
     except OSError as error:
         raise SelfguideError(f"The output folder {final} cannot be made: {error.strerror or error}.") from None
     return WorkFolder(work, final, overwrite, report)

@@ -27,7 +27,7 @@ from selfguide.progress import Reporter, is_main_process
 from selfguide.report.evidence import RunEvidence
 from selfguide.report.folders import write_report_or_warn
 from selfguide.runs.evidence import MEASURED, collect_after, collect_before, neighbour_lines, sample
-from selfguide.runs.folder import FINISHED, WorkFolder, work_folder
+from selfguide.runs.folder import FINISHED, WorkFolder, located_config, work_folder
 from selfguide.runs.prepared_text import check_text, prepare_text
 from selfguide.runs.resolution import resolve
 from selfguide.runs.similarity import scale_or_warn
@@ -197,7 +197,8 @@ def run(
     Returns:
         The encoder, and the record that ``run.json`` keeps.
     """
-    start = starting_point(encoder if encoder is not None else config.encoder)
+    here = located_config(config, output) if resume and output is not None else config
+    start = starting_point(encoder if encoder is not None else here.encoder)
     by_default = not config.method
     config, method = resolve(config, start)
     if output is not None and not resume:
@@ -217,14 +218,14 @@ def run(
         if by_default and start.kind != RAW:
             reporter.note(f"{start.describe(name)} The method is {method.name}, the default for such encoders.")
         method.check_start(start, name, reporter)
-        dev_pairs = _dev_pairs(config.dev) if config.dev else None
+        dev_pairs = _dev_pairs(here.dev) if here.dev else None
         if not (work / "text.json").is_file() and sentences is None:
-            sentences = _open_named_text(config)
+            sentences = _open_named_text(here)
         if encoder is None and config.encoder == GIVEN_ENCODER:
             raise SelfguideError("This run started from an encoder given in Python; name one with --encoder.")
-        student = _own_copy(encoder) if encoder is not None else load_encoder(config.encoder, device=settings.device)
+        student = _own_copy(encoder) if encoder is not None else load_encoder(here.encoder, device=settings.device)
         if output is not None and is_main_process():
-            dev_digest = file_digest(Path(config.dev)) if config.dev else None
+            dev_digest = file_digest(Path(here.dev)) if here.dev else None
             claimed.check_inputs(**{"start encoder": model_digest(student), "dev file": dev_digest})
         record.start = {"kind": start.kind, "reason": start.reason, "own": own_settings(student)}
         text, record.text = prepare_text(work, sentences, settings, reporter)

@@ -21,7 +21,7 @@ from selfguide.data import Sentences, TextOptions, open_text
 from selfguide.errors import InterruptedRun, SelfguideError, UsageError
 from selfguide.files import private_folder, read_json, remove_leftovers, replace_folder, restore_folder, write_text
 from selfguide.locks import beside, held
-from selfguide.progress import Reporter
+from selfguide.progress import Reporter, counted
 from selfguide.search.columns import KEY, SENTENCE, check_fit, new_columns, wanted_columns
 from selfguide.search.filters import filter_sql
 from selfguide.search.index import EXACT_NUMBERS, Index, open_index
@@ -358,7 +358,7 @@ def _add(store: Store, rows: Spool, present: NDArray[np.int64], model: SentenceT
 
     known = np.sort(present)
     if len(known):
-        reporter.note(f"{len(known):,} rows are there already.")
+        reporter.note(f"{counted(len(known), 'row', 'is', 'are')} there already.")
     with reporter.bar("encoding", rows.count, "rows") as advance:
         stream = rows.rows(store.columns)
         while chunk := list(islice(stream, _CHUNK)):
