@@ -11,6 +11,7 @@ from experiments.pages.tables import (
     choosing,
     cone,
     encoders,
+    frontier,
     fused,
     main,
     multilingual,
@@ -45,6 +46,7 @@ MAKERS: dict[str, Callable[[], str]] = {
         use,
         centring,
         cone,
+        frontier,
         multilingual,
         robustness,
     )
