@@ -20,7 +20,7 @@ from selfguide.engine.parts import (
 from selfguide.engine.parts_check import check_parts
 from selfguide.engine.ray_engine import make_with_ray
 from selfguide.errors import UsageError
-from selfguide.progress import Reporter
+from selfguide.progress import Reporter, counted
 
 ENGINES = ("plain", "ray")
 
@@ -92,7 +92,9 @@ def encode_to_parts(
     mine = numbers_of(manifest, shard)
     todo = [number for number in unfinished(job.folder, manifest) if number % count == index]
     if len(todo) < len(mine):
-        reporter.note(f"{len(mine) - len(todo):,} of {len(mine):,} parts are there already.")
+        done = len(mine) - len(todo)
+        verb = "is" if done == 1 else "are"
+        reporter.note(f"{done:,} of {counted(len(mine), 'part')} {verb} there already.")
     made = busy = 0
     with reporter.bar("encoding", sum(manifest.slices[number].rows for number in todo), "sentences") as advance:
         if engine == "ray":

@@ -95,10 +95,16 @@ class TextMap:
 
         Returns:
             The table's file.
+
+        Raises:
+            SelfguideError: One of the two cannot be written.
         """
         table = output.with_suffix(".csv")
-        write_text(table, self.csv())
-        write_text(output, self.html(title))
+        for path, content in ((table, self.csv()), (output, self.html(title))):
+            try:
+                write_text(path, content)
+            except OSError as error:
+                raise SelfguideError(f"{path} cannot be written: {error.strerror or error}.") from None
         return table
 
 
