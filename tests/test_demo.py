@@ -55,4 +55,4 @@ def test_the_demonstration_prints_what_it_measured(
     assert " ".join(choice["sentence"].split()) in " ".join(printed.split())
     # The examples are those that the run drew, with whatever neighbours they have.
     drawn = sample([{"sentence": sentence} for sentence in toy_sentences(120)], seed=2)
-    assert all(sentence in notes.partition("drawn from the text")[2] for sentence in drawn[: evidence.LOOKED_AT])
+    assert all(sentence in notes.partition("drawn from the text")[2] for sentence in drawn[: evidence.PRINTED])

@@ -7,8 +7,10 @@
         --max-steps 2 --work /tmp/work --out /tmp/adapt.json                                             # rehearsal
 
 A cell is an encoder, a text, a recipe and a seed. Its file in ``--work`` is kept, so that the same command continues; with
-``--jobs 0`` it only collects what is there. Each trained cell is scored at several shares of the way between the original's
-weights and the tuned ones. ``--instead`` adds texts from which nothing can be learnt, ``--sizes`` small samples of each text.
+``--jobs 0`` it only collects what is there. A cell that an earlier results file has, measured in the same way, is not lost when
+its file is gone: it is taken over with its date, and not measured again (``--again`` does). Each trained cell is scored at
+several shares of the way between the original's weights and the tuned ones. ``--instead`` adds texts from which nothing can be
+learnt, ``--sizes`` small samples of each text.
 Everything may be chosen on the development list, nothing on the report list.
 """
 
@@ -17,7 +19,7 @@ from __future__ import annotations
 import argparse
 import itertools
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +31,7 @@ from experiments.adapt.unhelpful import KINDS
 from experiments.jobs import FunctionJob, run_jobs
 from experiments.provenance import RESULTS, command_parser, folder_hash, provenance, text_facts, write
 from selfguide.data.resources import mini_folder
+from selfguide.files import read_json
 
 PROTOCOL = (
     "own: Spearman x 100 of cosine and grade on the text's own pairs, or the task's main metric x 100; elsewhere: STS-B dev, or "
@@ -52,11 +55,7 @@ def main() -> None:
     """Run the cells that are missing, and write the results file."""
     arguments = _arguments()
     encoders = dict(named_encoder(item) for item in arguments.encoder)
-    jobs = list(_jobs(encoders, arguments))
-    failed = run_jobs(jobs, arguments.jobs)
-    rows = [{**described(job), **record} for job in jobs if (record := job.find_record())]
-    content = {
-        **provenance(None, text=_texts(arguments), seeds=arguments.seeds),
+    facts = {
         "encoders": {name: folder_hash(path) for name, path in encoders.items()},
         "list": arguments.list,
         "protocol": PROTOCOL,
@@ -66,6 +65,18 @@ def main() -> None:
         "shares": arguments.shares,
         "precision": arguments.precision,
         "rehearsal": bool(arguments.max_steps),
+    }
+    known = {} if arguments.again else former_cells(arguments.out, facts)
+    jobs = list(_jobs(encoders, arguments))
+    failed = run_jobs([job for job in jobs if _key(described(job)) not in known], arguments.jobs)
+    rows = [
+        {**described(job), **record} if (record := job.find_record()) else known[_key(described(job))]
+        for job in jobs
+        if job.path.is_file() or _key(described(job)) in known
+    ]
+    content = {
+        **provenance(None, text=_texts(arguments), seeds=arguments.seeds),
+        **facts,
         "failed": failed,
         "cells": rows,
         "recipes": summary.by_recipe(rows),
@@ -75,6 +86,29 @@ def main() -> None:
         print(choice.text(content["choices"]))
     write(arguments.out, content)
     print(summary.text(content["recipes"]))
+
+
+def former_cells(path: Path, facts: Mapping[str, Any]) -> dict[tuple[Any, ...], dict[str, Any]]:
+    """Return the cells of an earlier results file that were measured in the same way.
+
+    Args:
+        path: The results file; it need not exist.
+        facts: How cells are measured now: the protocol, the limits, and the encoders with the hashes of their weights.
+
+    Returns:
+        Cells by what identifies them, each with the date of the file that it was measured for.
+    """
+    if not path.is_file():
+        return {}
+    former = read_json(path)
+    if any(former.get(name) != value for name, value in facts.items() if name != "encoders"):
+        return {}
+    same = {name for name, weights in facts["encoders"].items() if former["encoders"].get(name) == weights}
+    return {_key(row): {"date": former["date"], **row} for row in former["cells"] if row["encoder"] in same}
+
+
+def _key(row: Mapping[str, Any]) -> tuple[Any, ...]:
+    return tuple(row[name] for name in ("encoder", "text", "word", "seed", "size", "instead"))
 
 
 def _texts(arguments: argparse.Namespace) -> dict[str, Any]:
@@ -150,6 +184,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--work", type=Path, default=Path(".device-adapt"), help="folder for one file a cell; kept")
     parser.add_argument("--out", type=Path, help="default: adapt-LIST.json among the results")
     parser.add_argument("--max-steps", type=int, default=0, help="rehearsal: training steps")
+    parser.add_argument("--again", action="store_true", help="measure cells that the results file has already")
     parser.add_argument("--no-scores", dest="scores", action="store_false", help="without the label-free scores")
     arguments = parser.parse_args()
     if not arguments.data or not (Path(arguments.data) / "domain").is_dir():

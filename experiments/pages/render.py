@@ -3,7 +3,8 @@
 Three marks, all of them comments that a reader of the page does not see:
 
 * ``68.3<!--=main:sg-opt-->``: the figure before the mark is the value of the expression, with as many decimals as it is written
-  with. ``68.3 ± 0.2`` gives the deviation too, ``+0.4`` the sign, ``p < 0.001`` a bound that must hold.
+  with. ``68.3 ± 0.2`` gives the deviation too, ``+0.4`` the sign, ``p < 0.001`` a bound that must hold. A positive value that
+  its decimals would make 0 is written as a bound: ``p = 0.0000`` becomes ``p < 0.0001``.
 * ``<!--?main:fused > main:bt-->``: what the sentence claims must hold.
 * ``<!-- made: NAME -->`` … ``<!-- /made -->``: the table or paragraph of that name.
 
@@ -21,7 +22,9 @@ from experiments.pages.figures import SHOWN, form_of, written
 from experiments.pages.sources import ROOT, Unknown
 
 UNIT = r"(?:\*\*)?(?: ?[%×])?(?:\*\*)?"
-VALUE = re.compile(rf"(?P<shown>{re.sub(r'P<[a-z]+>', ':', SHOWN.pattern)})(?P<unit>{UNIT})<!--=(?P<expression>.*?)-->")
+VALUE = re.compile(
+    rf"(?P<equals>= )?(?P<shown>{re.sub(r'P<[a-z]+>', ':', SHOWN.pattern)})(?P<unit>{UNIT})<!--=(?P<expression>.*?)-->"
+)
 CLAIM = re.compile(r"<!--\?(.*?)-->")
 TABLE = re.compile(
     r"(?P<open><!-- made: (?P<name>[\w-]+) -->\n)(?:(?!<!-- /?made\b).)*(?P<close><!-- /made -->)", re.DOTALL
@@ -66,5 +69,8 @@ def rendered(text: str) -> str:
 
 def _value(found: re.Match[str]) -> str:
     value = evaluate(found["expression"])
-    shown = written(value, form_of(found["shown"]))
-    return f"{shown}{found['unit']}<!--={found['expression']}-->"
+    form = form_of(found["shown"])
+    shown, equals = written(value, form), found["equals"] or ""
+    if equals and float(value) > 0 and not float(shown.replace(",", "").partition(" ")[0].replace("−", "-")):
+        shown, equals = f"< {10**-form.decimals:.{form.decimals}f}", ""
+    return f"{equals}{shown}{found['unit']}<!--={found['expression']}-->"

@@ -43,6 +43,7 @@ FILES: dict[str, tuple[str, str]] = {
     "cone-dev": ("experiments/results/adapt-cone-development.json", ""),
     "cone-report": ("experiments/results/adapt-cone-report.json", ""),
     "cone-small": ("experiments/results/adapt-cone-small.json", ""),
+    "adapt-views": ("experiments/results/adapt-views-development.json", ""),
     "adapt-timing": ("experiments/results/adapt-timing.json", ""),
     "choosing": ("experiments/results/choosing.json", "grounds"),
     "robustness": ("experiments/results/robustness.json", ""),

@@ -12,6 +12,7 @@ they come.
 
 from __future__ import annotations
 
+import shlex
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -32,10 +33,9 @@ from selfguide.training.configuration import RUN_FILE, RunConfig, RunRecord
 if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
 
-# Nobody should look for this row in the papers.
+# Not a row of the papers.
 FUSED = "fused: tuned [CLS] and layer 0 (ours, not in the papers)"
 ADAPTED = "tuned with SG-OPT, then adapted (ours, not in the papers)"
-ADAPTING_STEPS = 8
 
 
 def score(encoder: SentenceTransformer, pairs: Pairs) -> float:
@@ -94,8 +94,8 @@ def run_demo(encoder: str, output: Path, seed: int) -> dict[str, float]:
     for line in (
         "selfguide train your-sentences.txt              tune a raw language model on text of your own",
         "selfguide adapt your-sentences.txt -e ENCODER   adapt a sentence encoder that you have",
-        f'selfguide similarity "a late train" "the train has a delay" --encoder {output}',
-        f"selfguide encode your-sentences.txt --encoder {output} --output vectors.npy",
+        f'selfguide similarity "a late train" "the train has a delay" --encoder {shlex.quote(str(output))}',
+        f"selfguide encode your-sentences.txt --encoder {shlex.quote(str(output))} --output vectors.npy",
         "selfguide eval mini --pooling cls,mean          score any encoder",
         "selfguide compare your-sentences.txt --methods mean,whitening,simcse,sg-opt,fused",
         "selfguide methods                               what else there is",

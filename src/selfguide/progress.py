@@ -1,6 +1,6 @@
 """Notes, warnings and progress bars of a run, all on standard error.
 
-Bars appear only on a terminal; elsewhere a line tells now and then how far it is. Warnings always appear, and are kept for
+Bars appear only on a terminal; elsewhere a line now and then says how far it is. Warnings always appear, and are kept for
 ``run.json`` and the model card.
 """
 
@@ -26,14 +26,14 @@ def counted(count: int, name: str) -> str:
 
 @runtime_checkable
 class Measured(Protocol):
-    """A stream that can tell how much of it has been read."""
+    """A stream that knows how much of it has been read."""
 
     def share_read(self) -> float | None:
         """Return the share, from 0 to 1; ``None`` where it is not known."""
 
 
 def share_of(stream: object) -> Callable[[], float | None] | None:
-    """Return the function that tells how much of a stream has been read; ``None`` where it cannot tell."""
+    """Return the function that gives the share of a stream that has been read; ``None`` where it is not known."""
     return stream.share_read if isinstance(stream, Measured) else None
 
 
@@ -116,9 +116,7 @@ class _Rest:
         self.began = time.monotonic()
         self.done = 0
         self._total, self._share = total, share
-        self._first = (
-            share() if share is not None else None
-        ) or 0.0  # a text that is gone on with is not at its beginning
+        self._first = (share() if share is not None else None) or 0.0  # a resumed text is not at its beginning
 
     def after(self, count: int) -> str | None:
         """Count, and return the time that is left; ``None`` where it is not known, or nothing is left."""

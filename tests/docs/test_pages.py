@@ -107,6 +107,10 @@ class TestMarks:
     def test_a_bound_that_no_longer_holds_gives_way(self) -> None:
         assert rendered("p < 0.001<!--=p(main:fused, main:bt)-->").startswith("p = 0.49")
 
+    def test_a_p_value_is_never_written_as_0(self) -> None:
+        assert rendered("p = 0.00<!--=p(main:fused, main:simcse)-->").startswith("p < 0.01<!--")
+        assert rendered("p = 0.00<!--=p(main:fused, main:bt)-->").startswith("p = 0.49<!--")
+
     def test_a_claim_must_hold(self) -> None:
         rendered("SG-OPT is above the mean<!--?main:sg-opt > main:mean-->.")
         with pytest.raises(Stale, match="main:sg-opt > main:fused"):

@@ -24,6 +24,7 @@ from experiments.pages.tables import (
     static,
     studies,
     use,
+    views,
 )
 
 MAKERS: dict[str, Callable[[], str]] = {
@@ -47,6 +48,7 @@ MAKERS: dict[str, Callable[[], str]] = {
         cone,
         multilingual,
         robustness,
+        views,
     )
     for name, maker in part.TABLES.items()
 }

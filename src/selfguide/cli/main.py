@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import os
 import signal
 import sys
@@ -46,42 +47,43 @@ app = typer.Typer(
 
 **Examples**
 
-    selfguide demo                                     see it work, in about three minutes
+    selfguide demo                                         see it work
 
-    selfguide train notes.txt                          tune the embedded encoder on your sentences
+    selfguide train notes.txt                              tune mini, built in
 
-    selfguide adapt notes.txt --encoder all-MiniLM-L6-v2   make a good encoder better on your sentences
+    selfguide adapt notes.txt --encoder all-MiniLM-L6-v2   adapt a good encoder
 
-    selfguide train notes.txt --encoder bert-base-uncased --dev pairs.tsv --output notes-encoder
+    selfguide train notes.txt --encoder bert-base-uncased --dev pairs.tsv
 
     selfguide encode notes.txt --encoder notes-encoder --output notes.npy
 
     selfguide eval mini notes-encoder --tasks sts --data data
 
-    selfguide similarity "a late train" "the train has a delay" --encoder notes-encoder
+    selfguide similarity "a late train" "a delayed train" --encoder notes-encoder
 """,
 )
 
 _TRAIN_CONTEXT = {"allow_extra_args": True, "ignore_unknown_options": True}
 
-app.command(cls=RunCommand, context_settings=_TRAIN_CONTEXT)(train)
-app.command(cls=AdaptCommand, context_settings=_TRAIN_CONTEXT)(adapt)
-app.command()(calibrate)
-app.command()(encode)
-app.command()(export)
-app.command()(similarity)
-app.command()(index)
-app.command()(search)
-app.command()(serve)
-app.command("eval")(evaluate)
-app.command()(compare)
-app.command()(study)
-app.command()(probe)
-app.command()(report)
-app.command("map")(map_command)
-app.command()(methods)
-app.command()(cache)
-app.command()(demo)
+_MAKE, _USE, _JUDGE, _MORE = "Make an encoder", "Put it to work", "Judge it", "More"
+app.command(cls=RunCommand, context_settings=_TRAIN_CONTEXT, rich_help_panel=_MAKE)(train)
+app.command(cls=AdaptCommand, context_settings=_TRAIN_CONTEXT, rich_help_panel=_MAKE)(adapt)
+app.command(rich_help_panel=_MAKE)(calibrate)
+app.command(rich_help_panel=_USE)(encode)
+app.command(rich_help_panel=_USE)(similarity)
+app.command(rich_help_panel=_USE)(index)
+app.command(rich_help_panel=_USE)(search)
+app.command(rich_help_panel=_USE)(serve)
+app.command(rich_help_panel=_USE)(export)
+app.command("map", rich_help_panel=_USE)(map_command)
+app.command("eval", rich_help_panel=_JUDGE)(evaluate)
+app.command(rich_help_panel=_JUDGE)(compare)
+app.command(rich_help_panel=_JUDGE)(study)
+app.command(rich_help_panel=_JUDGE)(probe)
+app.command(rich_help_panel=_JUDGE)(report)
+app.command(rich_help_panel=_MORE)(demo)
+app.command(rich_help_panel=_MORE)(methods)
+app.command(rich_help_panel=_MORE)(cache)
 
 
 def _version(wanted: bool) -> None:
@@ -117,8 +119,7 @@ def run() -> None:
             code = app(standalone_mode=False, prog_name="selfguide")
             sys.stdout.flush()  # here, where a closed pipe can still be ignored
     except _CommandLineError as error:
-        command = error.ctx.command_path if error.ctx is not None else "selfguide"
-        _fail(f"{_sentence(error.format_message())} `{command} --help` explains the options.", error.exit_code)
+        _fail(f"{_mistake(error)} `{_command_of(error)} --help` explains the options.", error.exit_code)
     except SelfguideError as error:
         if debug:
             raise
@@ -144,6 +145,24 @@ def run() -> None:
             _fail("Interrupted.", 130)
         if code:
             sys.exit(code)
+
+
+def _mistake(error: Any) -> str:
+    """Return a mistake on the command line as a sentence; of typer's guesses at an unknown option, those that are near."""
+    option = getattr(error, "option_name", None)
+    possible = getattr(error, "possibilities", None)
+    if not option or possible is None:
+        return _sentence(error.format_message())
+    near = difflib.get_close_matches(option, possible, 1, 0.7)
+    return f"There is no option {option}." + (f" Did you mean {near[0]}?" if near else "")
+
+
+def _command_of(error: Any) -> str:
+    """Return the command that a mistake was made with; typer does not always say."""
+    if error.ctx is not None:
+        return str(error.ctx.command_path)
+    names = {info.name or getattr(info.callback, "__name__", "") for info in app.registered_commands}
+    return f"selfguide {sys.argv[1]}" if len(sys.argv) > 1 and sys.argv[1] in names else "selfguide"
 
 
 @contextmanager

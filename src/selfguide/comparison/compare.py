@@ -29,6 +29,7 @@ from selfguide.comparison.texts import (
 )
 from selfguide.comparison.worker import DEV, ENCODER, ROWS, TEXT, CellJob, ScoringData
 from selfguide.data import TextOptions
+from selfguide.data.kept_inputs import refuse_encoder_folder
 from selfguide.errors import InterruptedRun, UsageError
 from selfguide.evaluation.evaluate import load_tasks, warn_of_languages
 from selfguide.evaluation.protocol import Protocol
@@ -150,6 +151,8 @@ def compare(
         raise UsageError(
             f"There is no row {baseline!r} to compare with; there are {', '.join(s.label for s in specs)}."
         )
+    if output is not None:
+        refuse_encoder_folder(Path(output))
     if keep and output is None:
         raise UsageError("To keep the encoders, name the folder of the comparison: output=FOLDER.")
     cells = _cells(specs, _seeds(seeds))

@@ -24,7 +24,7 @@ from selfguide.errors import UsageError
 from selfguide.progress import Reporter
 
 _THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "RAYON_NUM_THREADS")
-_GRACE_S = 10.0  # for a stopped process to clean up after itself
+_GRACE_S = 10.0  # for a stopped process to clean up
 Record = TypeVar("Record")
 _Made = TypeVar("_Made", covariant=True)
 

@@ -165,12 +165,11 @@ def _trained(job: CellJob, reused: ReusableCell | None, reporter: Reporter) -> t
     from selfguide.runs.run import GIVEN_ENCODER, run
 
     encoder: SentenceTransformer | None = None
-    device = None if job.device == "auto" else job.device
     steps, done = 0, 0
     if reused is not None:
-        encoder, steps, done = load(reused.folder, device=device), reused.steps, reused.stages
+        encoder, steps, done = load(reused.folder, device=job.device), reused.steps, reused.stages
     elif not job.encoder:
-        encoder = load_encoder(job.work / ENCODER, device=device)
+        encoder = load_encoder(job.work / ENCODER, device=job.device)
     for stage in job.cell.spec.stages[done:]:
         seed = {} if job.cell.seed is None else {"seed": job.cell.seed}
         config = RunConfig(

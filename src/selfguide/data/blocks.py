@@ -1,4 +1,4 @@
-"""Clean sentences a few thousand at a time, without an object for each of them where nobody asks for one."""
+"""Clean sentences a few thousand at a time, without a Python object for each unless one is needed."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from selfguide.data.dedup import Hashes
 
     Mask = NDArray[np.bool_]
-    Places = NDArray[np.int32]
+    Positions = NDArray[np.int32]
 
 
 class SplitLines(list[str]):
@@ -45,7 +45,7 @@ class Block:
     """
 
     def __init__(
-        self, count: int, *, strings: list[str] | None = None, lines: Any = None, ends: Places | None = None
+        self, count: int, *, strings: list[str] | None = None, lines: Any = None, ends: Positions | None = None
     ) -> None:
         self.count = count
         self._strings = strings
@@ -75,7 +75,7 @@ class Block:
         return ("\n".join(self.strings) + "\n").encode() if self.count else b""
 
     @cached_property
-    def ends(self) -> Places:
+    def ends(self) -> Positions:
         """Where the line break of each line is."""
         import numpy as np
 
@@ -104,7 +104,7 @@ class Block:
         """Return some of the sentences.
 
         Args:
-            wanted: True for those that stay.
+            wanted: True for the sentences to keep.
         """
         import pyarrow as pa
 
@@ -114,7 +114,7 @@ class Block:
         return Block(len(kept), lines=kept.buffers()[2])
 
     def first(self, count: int) -> Block:
-        """Return the sentences before a number."""
+        """Return the first sentences."""
         return self if count >= self.count else Block.of(self.strings[:count])
 
     def to_arrow(self) -> pa.Array:
@@ -125,11 +125,11 @@ class Block:
         if self._strings is not None:
             return pa.array(self._strings, pa.string())
         codes = np.frombuffer(self.lines, dtype=np.uint8)
-        breaks: Places = np.arange(self.count, dtype=np.int32)  # how many there are before each line
+        breaks: Positions = np.arange(self.count, dtype=np.int32)  # how many there are before each line
         return self._as_arrow(codes[codes != ord("\n")], np.subtract(self.ends, breaks, dtype=np.int32))
 
     @staticmethod
-    def _as_arrow(content: Any, ends: Places) -> pa.Array:
+    def _as_arrow(content: Any, ends: Positions) -> pa.Array:
         import numpy as np
         import pyarrow as pa
 

@@ -19,9 +19,9 @@ from selfguide.errors import SelfguideError
 from selfguide.files import private_folder
 
 if TYPE_CHECKING:
-    from selfguide.data.dedup import Mask, Places
+    from selfguide.data.dedup import Mask, Positions
 
-    Rows = Places
+    Rows = Positions
 
 T = TypeVar("T")
 
@@ -231,7 +231,7 @@ class RowFilter:
                 for segment in segments:
                     yield segment, spilled.first_occurrences(segment.take_hashes())
 
-        # Three threads: one reads and cleans, one looks for repeats, and this one gives the rows to whoever asks.
+        # Three threads: one reads and cleans, one looks for repeats, and this one hands the rows to the consumer.
         with closing(ahead(judged)) as segments:
             for segment, first in segments:
                 start = 0

@@ -1,6 +1,6 @@
 """Exact de-duplication of a stream of many millions of sentences in little memory.
 
-It is written by hand because nothing at hand does this on a stream: a Python set of 50 million strings needs several
+It is written by hand because no library at hand does this on a stream: a Python set of 50 million strings needs several
 gigabytes, data frames and ``datasets`` hold or sort the whole text, and a Bloom filter drops new sentences at random.
 Here a sentence is remembered as a 64-bit hash (Python's own, which is keyed anew in every process, so that nobody can prepare
 sentences that share one), and the hashes are kept in a few sorted numpy arrays ("runs"), merged as they
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     Hashes = NDArray[np.uint64]
     Mask = NDArray[np.bool_]
-    Places = NDArray[np.intp]
+    Positions = NDArray[np.intp]
 
 BUFFER_SIZE = 32_768
 
@@ -55,7 +55,7 @@ def hash_sentences(sentences: Sequence[str], lengths: Hashes | None = None) -> H
     return hashes ^ (lengths * np.uint64(_LENGTH_KEY))
 
 
-def distinct(hashes: Hashes) -> tuple[Hashes, Places]:
+def distinct(hashes: Hashes) -> tuple[Hashes, Positions]:
     """Return the different hashes, sorted, and where each occurs first (``numpy.unique``, whose stable sort is far slower)."""
     import numpy as np
 

@@ -138,8 +138,8 @@ class Segment:
         """Append a batch.
 
         Args:
-            flags: What became of its rows.
-            sentences: Those that are left.
+            flags: The flags of its rows.
+            sentences: The sentences that were kept.
         """
         self._hashes.append(sentences.hashes())
         sentences.drop_strings()

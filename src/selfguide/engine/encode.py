@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -193,10 +192,7 @@ def _setting(encoder: SentenceTransformer, form: VectorForm, backend: str, batch
         "backend": backend,
         "batch size": batch_size,
         "device": encoder.device.type,
-        "normalise": form.normalise,
-        "dim": form.dim,
-        "precision": form.precision,
-        "ranges": None if form.ranges is None else hashlib.sha256(form.ranges.tobytes()).hexdigest()[:16],
+        **form.setting,
     }
 
 

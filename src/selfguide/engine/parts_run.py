@@ -1,4 +1,4 @@
-"""Encode a text into a folder of parts: by this process, by this process's share, or by a Ray cluster."""
+"""Encode a text into a folder of parts: in this process, as one of several shards, or on a Ray cluster."""
 
 from __future__ import annotations
 

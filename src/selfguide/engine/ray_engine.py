@@ -31,7 +31,7 @@ class PartsActor:
             batch: Their numbers, under ``part``.
 
         Returns:
-            The numbers, how many rows were encoded now, and what went wrong, in words.
+            The numbers, how many rows were encoded now, and the error message if something failed.
         """
         numbers = [int(number) for number in batch["part"]]
         try:

@@ -1,4 +1,4 @@
-"""Write embeddings to ``.npy``, ``.parquet`` or ``.jsonl`` files, chunk by chunk, so that an interrupted writer can go on.
+"""Write embeddings to ``.npy``, ``.parquet`` or ``.jsonl`` files, chunk by chunk, so that an interrupted writer can be resumed.
 
 While it is written, ``vectors.npy`` is a folder ``vectors.npy.partial``, for its owner alone:
 

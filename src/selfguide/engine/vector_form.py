@@ -73,6 +73,12 @@ class VectorForm:
         """The numeric type of the result."""
         return np.dtype(_TYPES[self.precision])
 
+    @property
+    def setting(self) -> dict[str, Any]:
+        """What decides the form of the embeddings, by the names of the options; of the ranges, a digest."""
+        ranges = None if self.ranges is None else hashlib.sha256(self.ranges.tobytes()).hexdigest()[:16]
+        return {"normalise": self.normalise, "dim": self.dim, "precision": self.precision, "ranges": ranges}
+
     def check_width(self, width: int) -> None:
         """Check the form against an encoder's embedding dimension.
 
@@ -189,7 +195,7 @@ def read_ranges(path: Path) -> NDArray[np.float32]:
 
 
 def write_ranges(path: Path, ranges: NDArray[np.float32]) -> None:
-    """Write ranges as a ``.npy`` file, with a digest after the array, where others do not look.
+    """Write ranges as a ``.npy`` file, with a digest after the array, which other readers ignore.
 
     Args:
         path: The file.

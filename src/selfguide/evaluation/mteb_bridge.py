@@ -230,7 +230,7 @@ def _row(task: Any, result: Any) -> MtebRow:
 
 @contextmanager
 def _quiet_mteb() -> Iterator[None]:
-    """Silence the messages and bars of mteb and datasets; the results hold what they say."""
+    """Silence the messages and bars of mteb and datasets; the results hold the same information."""
     import datasets
 
     names = ("mteb", "datasets")

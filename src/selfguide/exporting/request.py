@@ -1,4 +1,4 @@
-"""What is asked of an export, checked before anything is loaded; and the encoder and the text that it is made of."""
+"""The request for an export, checked before anything is loaded; and the encoder and text that it is made from."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from selfguide.engine.vector_form import VectorForm
 from selfguide.errors import UsageError
 from selfguide.options import OneOf, check
+from selfguide.progress import counted
 
 if TYPE_CHECKING:
     import numpy as np
@@ -134,8 +135,8 @@ def gather(
     least = _FEWEST if fit else 3
     if len(sentences) + len(rest) < least:
         raise UsageError(
-            f"The text has {len(sentences) + len(rest)} different sentences; {least} are the fewest that an export to {to} "
-            "can be checked on."
+            f"The text has {counted(len(sentences) + len(rest), 'different sentence')}; {least} are the fewest that an export "
+            f"to {to} can be checked on."
         )
     about = {
         "source": "the package's demonstration" if text is None else "your own",

@@ -15,7 +15,7 @@ from selfguide.engine.encode import vector_chunks
 from selfguide.engine.vocabulary_fit import foreign_text
 from selfguide.errors import SelfguideError
 from selfguide.files import write_text
-from selfguide.mapping.clusters import APART, Cluster, find_clusters
+from selfguide.mapping.clusters import UNGROUPED, Cluster, find_clusters
 from selfguide.mapping.layout import NEIGHBOURS, Neighbours, lay_out, nearest_neighbours
 from selfguide.models.encoders import load_encoder
 from selfguide.progress import Reporter
@@ -33,7 +33,7 @@ FEWEST = 20
 
 @dataclass(frozen=True)
 class Side:
-    """What one encoder makes of the sentences."""
+    """One encoder's map of the sentences."""
 
     encoder: str
     places: NDArray[np.float32]
@@ -81,7 +81,7 @@ class TextMap:
         ]
         rows = []
         for sentence, (x, y), label in zip(self.sentences, side.places, self.labels, strict=True):
-            group = ("", "") if label == APART else (str(label + 1), " ".join(self.clusters[label].words))
+            group = ("", "") if label == UNGROUPED else (str(label + 1), " ".join(self.clusters[label].words))
             place = [Cell(f"{value:.4f}", value=round(float(value), 4)) for value in (x, y)]
             rows.append([Cell(sentence, sentence=True), *place, *map(Cell, group)])
         return to_csv(Table(headings, rows))

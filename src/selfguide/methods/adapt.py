@@ -61,7 +61,7 @@ OWN = "own"
 """Pooling that leaves the encoder's modules as they are."""
 FEWEST_SENTENCES = 20
 FEWEST_STEPS, MOST_EPOCHS, MOST_STEPS = 16, 10.0, 80
-"""A small text is read again until there are so many steps, but not more often than this; of a large one so much is read."""
+"""A small text is repeated until there are this many steps, up to a limit; of a large text only a part is read."""
 SHARES = (0.5, TRAINED)
 """The candidates besides the encoder as it was."""
 SAMPLE = 1000
@@ -185,7 +185,7 @@ class Adapt(TuningMethod):
         return super().fit(encoder, replace(context, settings=settings_for(len(context.text), context.settings)))
 
     def _chosen(self, encoder: SentenceTransformer, context: FitContext) -> tuple[TrainingOutcome, Choice]:
-        """Train where something speaks for it, and choose between what came of it and the encoder as it was."""
+        """Train where there is evidence for it, and choose between the result and the encoder as it was."""
         tune, dev = self.options.tune, context.dev
         share = self.options.centring if can_be_centred(encoder) else 0.0
         if dev is not None:
@@ -227,7 +227,7 @@ def _quiet_datasets() -> Iterator[None]:
 
 
 def settings_for(count: int, settings: TrainingSettings) -> TrainingSettings:
-    """Return settings whose number of steps follows from the size of the text, unless it was asked for.
+    """Return settings whose number of steps follows from the size of the text, unless it is given.
 
     Args:
         count: Sentences of the text.
@@ -288,7 +288,7 @@ def _by_dev(
 
 
 def _by_general_pairs(averages: WeightAverages, reason: str) -> Choice:
-    """Choose without labels of the text's own: the candidate that is best on the package's graded pairs."""
+    """Choose without labels of the text: the candidate that is best on the package's graded pairs."""
     # The dev half alone: the demonstration scores its table on the test half.
     pairs = demo_pairs("dev")
     count = len(pairs)

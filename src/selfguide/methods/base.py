@@ -1,6 +1,6 @@
 """What a method is: metadata, options and ``fit(encoder, context) -> TrainingOutcome``.
 
-A method of one's own derives from :class:`Method`, or from :class:`TuningMethod` if it fine-tunes the encoder with a
+A custom method derives from :class:`Method`, or from :class:`TuningMethod` if it fine-tunes the encoder with a
 sentence-transformers loss, and is passed to :func:`selfguide.train` or :func:`selfguide.compare` as a class or an instance.
 Its metadata are attributes of the class: name, family, options and training settings.
 """
@@ -181,7 +181,7 @@ class TuningMethod(Method):
     """The run's text, settings, work folder and reporter; set before the hooks below are called."""
 
     def student(self, encoder: SentenceTransformer) -> SentenceTransformer:
-        """Prepare the encoder to be tuned: choose its pooling, freeze what must not move.
+        """Prepare the encoder to be tuned: choose its pooling, freeze what is not trained.
 
         Args:
             encoder: The encoder to start from.

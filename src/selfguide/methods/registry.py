@@ -1,4 +1,4 @@
-"""Which methods there are: those of this package, those that installed packages add, and those given by a caller.
+"""The available methods: those of this package, those that installed packages add, and those given by a caller.
 
 A method is referred to by a string, which ``run.json`` and comparisons keep:
 

@@ -24,7 +24,7 @@ from selfguide.errors import SelfguideError, UsageError
 from selfguide.models.families import family_of
 from selfguide.models.folders import is_own_folder, read_folder
 from selfguide.models.hub import why_missing
-from selfguide.models.integrity import bring_back, check_folder
+from selfguide.models.integrity import check_folder, restore_interrupted
 from selfguide.models.layers import hidden_states, model_inputs, parse_layers
 from selfguide.options import OneOf, check
 
@@ -235,7 +235,7 @@ def _check_device(device: str | None) -> None:
 def _load(name: str, device: str | None) -> SentenceTransformer:
     _check_device(device)
     path = mini_folder() if name == MINI else Path(name)
-    bring_back(path)
+    restore_interrupted(path)
     if path.exists() and not path.is_dir():
         raise SelfguideError(f"{name} is a file; an encoder is a folder with a config.json, a hub name, or 'mini'.")
     if path.is_dir() and not (path / "config.json").is_file() and not (path / "modules.json").is_file():

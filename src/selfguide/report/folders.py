@@ -38,12 +38,15 @@ def write_report(folder: str | Path, output: str | Path | None = None) -> Path:
 
     Raises:
         SelfguideError: There is nothing to report on in the folder, or the page cannot be written.
+        UsageError: The output is not the name of a page.
     """
     folder = Path(folder)
-    content = _page_of(folder)
     path = folder / PAGE if output is None else Path(output)
     if path.is_dir():
         raise UsageError(f"{path} is a folder; name a file in it, such as {path / PAGE}.")
+    if path.suffix.lower() not in (".html", ".htm"):  # another file would be replaced without a question
+        raise UsageError(f"--output {path} must end in .html.")
+    content = _page_of(folder)
     _write(path, content)
     return path
 
@@ -97,7 +100,7 @@ def _page_of(folder: Path, evidence: RunEvidence | None = None) -> str:
 
 
 def _scale(folder: Path) -> SimilarityScale | None:
-    """Return what the folder keeps of the cosines of its text; the page does without where that is damaged."""
+    """Return what the folder keeps of the cosines of its text; ``None`` where that is damaged."""
     try:
         return read_scale(folder)
     except SelfguideError:
@@ -105,7 +108,7 @@ def _scale(folder: Path) -> SimilarityScale | None:
 
 
 def _made(path: Path, make: Callable[[dict[str, Any]], str]) -> str:
-    """Make the page of a file's content; a file of another kind or version is an error in words."""
+    """Make the page of a file's content; a file of another kind or version is a ``SelfguideError``."""
     try:
         content = read_json(path)
         if not isinstance(content, dict):

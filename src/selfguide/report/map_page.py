@@ -22,7 +22,7 @@ _LONGEST = 400  # characters of a sentence that the page carries
 
 @dataclass(frozen=True)
 class MapSide:
-    """What one encoder makes of the sentences."""
+    """One encoder's map of the sentences."""
 
     encoder: str
     places: NDArray[np.float32]

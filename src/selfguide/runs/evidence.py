@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 MEASURED, SHOWN, NEAREST = 300, 200, 5
 """How many sentences are measured, how many of them the page shows, and how many neighbours of each."""
-LOOKED_AT = 5
+PRINTED = 5
 _LONGEST, _LINE = 200, 90
 _UNTUNED = "the untuned start encoder, mean of its last layer's tokens"
 _AS_GIVEN = "the start encoder as it was given"
@@ -124,7 +124,7 @@ def collect_after(
         return None
 
 
-def a_look(evidence: RunEvidence) -> list[str]:
+def neighbour_lines(evidence: RunEvidence) -> list[str]:
     """Return a few sentences of the text with the nearest one before and after the run, as lines for a terminal.
 
     They are the first of those drawn from the text at random, whatever their neighbours are.
@@ -136,11 +136,11 @@ def a_look(evidence: RunEvidence) -> list[str]:
         A heading, and two or three lines for each sentence; nothing where there are too few sentences.
     """
     sides = [side.nearest for side in (evidence.before, evidence.after)]
-    if not all(len(side) >= LOOKED_AT and side[0] for side in sides):
+    if not all(len(side) >= PRINTED and side[0] for side in sides):
         return []
     drawn = len(evidence.sentences)
     lines = [f"Five sentences drawn from the text, and the nearest of {drawn - 1} others before and after:"]
-    for place, sentence in enumerate(evidence.sentences[:LOOKED_AT]):
+    for place, sentence in enumerate(evidence.sentences[:PRINTED]):
         before, after = (evidence.sentences[side[place][0][0]] for side in sides)
         lines.append(f"  {_short(sentence)}")
         if before == after:

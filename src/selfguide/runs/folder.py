@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import shlex
 import shutil
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
@@ -88,7 +89,7 @@ class WorkFolder:
 def work_folder(
     config: RunConfig, output: str | Path | None, overwrite: bool, resume: bool, report: bool | None = None
 ) -> Iterator[WorkFolder]:
-    """Claim the work folder of a run, and turn an interruption or a full disk into a sentence that says how to go on.
+    """Claim the work folder of a run, and turn an interruption or a full disk into a message that says how to resume.
 
     Args:
         config: The complete configuration, which the folder keeps.
@@ -138,7 +139,7 @@ def _owned(final: Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _interruptions_in_words(final: Path, work: Path, resume: bool) -> Iterator[None]:
-    resuming = f"selfguide train --output {final} --resume"
+    resuming = _resuming(final)
     try:
         yield
     except InterruptedRun as error:
@@ -154,6 +155,11 @@ def _interruptions_in_words(final: Path, work: Path, resume: bool) -> Iterator[N
         if isinstance(error, SafetensorError) or system_error(error) is not None:
             raise SelfguideError(_unwritable(work, error, resumable, resuming)) from error
         raise
+
+
+def _resuming(final: Path) -> str:
+    """Return the command that resumes a run, such that it can be copied from a message."""
+    return f"selfguide train --output {shlex.quote(str(final))} --resume"
 
 
 def _unwritable(work: Path, error: Exception, resumable: bool, resuming: str) -> str:
@@ -199,7 +205,7 @@ def stored_config(output: str | Path) -> RunConfig:
 
 
 def _state(output: Path) -> str:
-    """Return, in words, why there is nothing to resume."""
+    """Explain why there is nothing to resume."""
     if partial_folder(output).is_dir():
         return "the run was stopped before its configuration was written"
     if not (output / RUN_FILE).is_file():
@@ -219,7 +225,7 @@ def _digest(content: dict[str, Any]) -> str:
 
 
 def _refuse_before_anything_is_made(final: Path, work: Path, overwrite: bool, resume: bool) -> None:
-    """Refuse what needs no lock to be seen, so that a refusal makes neither a folder nor a lock."""
+    """Check what needs no lock, so that a refused run makes neither a folder nor a lock."""
     if resume:
         stored_config(final)
         return
@@ -243,7 +249,7 @@ def _claim(
         if changed is not None:
             raise UsageError(
                 f"This is not the run that was interrupted: there, {changed[0]} was {changed[1]!r}. "
-                f"Resume with `selfguide train --output {final} --resume` alone, or start over with --overwrite."
+                f"Resume with `{_resuming(final)}` alone, or start over with --overwrite."
             )
         choices = _readable(work / RUN_FILE).get("choices", {})
         overwrite = overwrite or bool(choices.get("overwrite"))
@@ -268,7 +274,7 @@ def _claim(
 
 
 def _clean_up(final: Path, work: Path) -> None:
-    """Put right what a killed process left: a replacement half done, folders on their way out."""
+    """Repair what a killed process left: a replacement half done, folders on their way out."""
     restore_folder(final)
     for left in (_trash(work), final.with_name(final.name + ".calibrating")):
         shutil.rmtree(left, ignore_errors=True)

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from selfguide.data import Sentences, TextOptions, open_text
+from selfguide.data.kept_inputs import refuse_to_replace
 from selfguide.data.pairs import Pairs, read_pairs
 from selfguide.engine.digest import model_digest
 from selfguide.engine.similarity_scale import SAMPLED, SimilarityScale
@@ -25,7 +26,7 @@ from selfguide.models.starting_points import RAW, SENTENCE_ENCODER, own_settings
 from selfguide.progress import Reporter, is_main_process
 from selfguide.report.evidence import RunEvidence
 from selfguide.report.folders import write_report_or_warn
-from selfguide.runs.evidence import MEASURED, a_look, collect_after, collect_before, sample
+from selfguide.runs.evidence import MEASURED, collect_after, collect_before, neighbour_lines, sample
 from selfguide.runs.folder import FINISHED, WorkFolder, work_folder
 from selfguide.runs.prepared_text import check_text, prepare_text
 from selfguide.runs.resolution import resolve
@@ -198,6 +199,10 @@ def run(
     start = starting_point(encoder if encoder is not None else config.encoder)
     by_default = not config.method
     config, method = resolve(config, start)
+    if output is not None and not resume:
+        read: list[str | Path] = [*config.text, *([config.dev] if config.dev else [])]
+        read += sentences.files() if sentences is not None else []
+        refuse_to_replace(Path(output), read)
     with work_folder(config, output, overwrite, resume, report) as claimed, quiet_libraries():
         work = claimed.path
         if claimed.complete and claimed.final is not None:
@@ -243,7 +248,7 @@ def run(
         record.seconds["total"] = time.monotonic() - started
         if output is not None:
             _finish(outcome.encoder, record, claimed, scale, (reporter, evidence) if claimed.report else None)
-        for line in a_look(evidence) if evidence is not None else ():
+        for line in neighbour_lines(evidence) if evidence is not None else ():
             reporter.note(line)
         return outcome.encoder, record
 

@@ -1,4 +1,4 @@
-"""Measure what a cosine means for a finished encoder on its text, and say it of a cosine."""
+"""Measure what a cosine means for a finished encoder on its text, and rank a given cosine by it."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Make an index, add to it, remove from it.
 
-Every change asks first which rows are there already: what is encoded is what is not. So a command that was killed goes on when it
-is given again, whatever it was doing, and a row is never there twice.
+Every change first looks up which rows the index has, and encodes only the others. A command that was killed can
+therefore be repeated at any point, and no row is stored twice.
 """
 
 from __future__ import annotations
@@ -252,7 +252,7 @@ def _target(path: str | Path) -> Path:
 
 
 def _reading(options: TextOptions | None) -> TextOptions:
-    # Repeats are told by the whole row, and a long text is cut rather than lost.
+    # A repeat is a row that is equal as a whole; a long text is truncated rather than dropped.
     return replace(options or TextOptions(), keep_duplicates=True, keep_blank=False, long_lines="cut")
 
 

@@ -69,17 +69,17 @@ def _add_encoding(app: FastAPI, state: State) -> None:
 
     async def embeddings(request: Request) -> Response:
         """Encode sentences, in the format of OpenAI's embeddings."""
-        with state.places.seat() as seat:
-            body = parsed(bodies.EmbeddingsBody, await read_body(request, seat, state))
+        with state.capacity.reserve() as reservation:
+            body = parsed(bodies.EmbeddingsBody, await read_body(request, reservation, state))
             encoder = state.encoder(body.model)
             inputs = inputs_of(body.input, options.max_inputs)
-            found = await state.encode(request, seat, encoder, inputs, body.truncate, body.dimensions)
+            found = await state.encode(request, reservation, encoder, inputs, body.truncate, body.dimensions)
             return _json(_embeddings(found.values, body.encoding_format, found.encoder, found.tokens))
 
     async def similarity(request: Request) -> Response:
         """Return the cosine of two sentences, or of each pair of two lists."""
-        with state.places.seat() as seat:
-            body = parsed(bodies.SimilarityBody, await read_body(request, seat, state))
+        with state.capacity.reserve() as reservation:
+            body = parsed(bodies.SimilarityBody, await read_body(request, reservation, state))
             encoder = state.encoder(body.model)
             first = sentences_of(body.first, "first", options.max_inputs)
             second = sentences_of(body.second, "second", options.max_inputs)
@@ -91,7 +91,7 @@ def _add_encoding(app: FastAPI, state: State) -> None:
                     f"first and second together have more than {options.max_inputs} sentences: send them in parts."
                 )
                 raise Refusal(400, message, code="too_many_inputs", parameter="second")
-            found = await state.encode(request, seat, encoder, first + second, body.truncate)
+            found = await state.encode(request, reservation, encoder, first + second, body.truncate)
             cosines = _cosine(found.values[: len(first)], found.values[len(first) :])
             scale = state.scales.get(found.encoder)
             single = isinstance(body.first, str) and isinstance(body.second, str)
@@ -131,8 +131,8 @@ def _add_search(app: FastAPI, state: State) -> None:
 
     async def search(request: Request) -> Response:
         """Search the index."""
-        with state.places.seat() as seat:
-            body = parsed(bodies.SearchBody, await read_body(request, seat, state))
+        with state.capacity.reserve() as reservation:
+            body = parsed(bodies.SearchBody, await read_body(request, reservation, state))
             if not body.query.strip():
                 raise Refusal(400, "The query is empty.", code="invalid_value", parameter="query")
             started = time.perf_counter()
@@ -140,7 +140,7 @@ def _add_search(app: FastAPI, state: State) -> None:
             await run_in_threadpool(refreshed, searcher)
             if body.mode != "text":
                 encoder = state.index_encoder()
-                vector = (await state.encode(request, seat, encoder, [body.query], True)).values[0]
+                vector = (await state.encode(request, reservation, encoder, [body.query], True)).values[0]
             try:
                 answer = await run_in_threadpool(searcher.query, body.query, body.limit, body.filter, body.mode, vector)
             except SelfguideError as error:

@@ -48,7 +48,7 @@ class MeasurementRecord:
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> MeasurementRecord:
-        """Return the record of what ``asdict`` and JSON made of it."""
+        """Return the record from its JSON form."""
         known = {item.name: values[item.name] for item in fields(cls)}
         return cls(**known | {"warnings": tuple(values["warnings"])})
 
