@@ -50,7 +50,7 @@ def unhelpful() -> str:
 
 
 def report() -> str:
-    """The report list: as it is, always centred, and centred only where the encoder has a cone."""
+    """The report list: as it is, and centred."""
     found = _by_encoder(REPORT)
     texts = list(dict.fromkeys(text for cells in found.values() for text in cells))
     rows = []
@@ -58,16 +58,15 @@ def report() -> str:
         row = [text]
         for cells in found.values():
             cell = cells.get(text)
-            row += ["", "", ""] if cell is None else [_plain(cell["own"]), _signed(_half(cell)), _signed(cell["rule"])]
+            row += ["", ""] if cell is None else [_plain(cell["own"]), _signed(_half(cell))]
         rows.append(row)
     ends: dict[str, Callable[[Sequence[float]], float]] = {"mean gain": statistics.fmean, "worst": min}
     for title, end in ends.items():
         row = [title]
         for cells in found.values():
-            halves, rules = ([form(cell) for cell in cells.values()] for form in (_half, lambda cell: cell["rule"]))
-            row += ["", _signed(end(halves)), _signed(end(rules))]
+            row += ["", _signed(end([_half(cell) for cell in cells.values()]))]
         rows.append(row)
-    head = " | ".join(f"{name}, as it is | always centred | centred by the rule" for name in found)
+    head = " | ".join(f"{name}, as it is | centred" for name in found)
     return table(f"text | {head}", rows)
 
 

@@ -295,7 +295,7 @@ def _run(
                     break
                 shared.wait()
     except (KeyboardInterrupt, InterruptedRun):
-        cells = counted(len(done) + len(due), "cell")
-        kept = f" {len(done) + len(ended)} of {cells} kept in {output}; the same command continues."
+        total = counted(len(done) + len(due), "cell")
+        kept = f" {len(done) + len(ended)} of {total} kept in {output}; the same command continues."
         raise InterruptedRun("Interrupted." + (kept if output is not None else "")) from None
     return ended
