@@ -62,6 +62,25 @@ def test_a_second_process_is_told_who_holds_it_and_since_when(tmp_path: Path, st
     assert not list(tmp_path.iterdir())
 
 
+def test_a_holder_that_has_not_written_its_name_yet_is_waited_for(tmp_path: Path, start: Start) -> None:
+    """Between taking the lock and writing who has it there is a moment, in which a second process may come."""
+    process = start(
+        "import fcntl, json, os, time\n"
+        "from dataclasses import asdict\n"
+        "number = os.open(lock, os.O_RDWR | os.O_CREAT)\n"
+        "fcntl.flock(number, fcntl.LOCK_EX)\n"
+        "print('ready', flush=True)\n"
+        "time.sleep(0.3)\n"
+        "os.write(number, json.dumps(asdict(Holder.me())).encode())\n"
+        "sys.stdin.readline()"
+    )
+    with (
+        pytest.raises(FolderInUse, match=rf"process {process.pid}, since 20"),
+        held(tmp_path / ".notes.lock", Path("notes")),
+    ):
+        pass
+
+
 def test_an_output_can_be_asked_for_its_holder_first(tmp_path: Path, start: Start) -> None:
     lock = beside(tmp_path / "notes")
     check_free(lock, Path("notes"))

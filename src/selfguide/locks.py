@@ -110,8 +110,13 @@ def held(lock: Path, target: Path) -> Iterator[None]:
     """
     lock.parent.mkdir(parents=True, exist_ok=True)
     mine = Claim(lock)
-    if not mine.acquire(Holder.me()):
-        raise FolderInUse(_refusal(target, mine.holders(), lock))
+    until = time.monotonic() + _PATIENCE_S
+    while not mine.acquire(Holder.me()):
+        others = mine.holders()
+        # A process that has just taken the lock may not have written yet who it is.
+        if others or time.monotonic() > until:
+            raise FolderInUse(_refusal(target, others, lock))
+        time.sleep(_POLL_S)
     try:
         yield
     finally:
