@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from experiments.provenance import write_part
-from selfguide.comparison.runner import cores, run_in_processes
+from selfguide.comparison.runner import run_in_processes
+from selfguide.system import cores
 
 
 @dataclass(frozen=True)

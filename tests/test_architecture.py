@@ -79,3 +79,9 @@ def test_tests_of_the_package_use_nothing_of_the_experiments() -> None:
     ]
     assert found
     assert [path for path in found if not path.startswith(("tests/experiments/", "tests/docs/"))] == []
+
+
+def test_the_folders_of_tests_are_the_rooms() -> None:
+    rooms = {path.name for path in (ROOT / "src" / "selfguide").iterdir() if path.is_dir() and any(path.glob("*.py"))}
+    folders = {path.name for path in (ROOT / "tests").iterdir() if path.is_dir() and any(path.rglob("test_*.py"))}
+    assert folders - {"docs", "experiments"} == rooms

@@ -12,6 +12,7 @@ from sentence_transformers import SentenceTransformer
 import selfguide
 from selfguide import demo
 from selfguide.data.resources import demo_pairs
+from selfguide.errors import UsageError
 from selfguide.models.encoders import layer_zero_parameters, load_encoder
 from selfguide.runs import evidence
 from selfguide.runs.evidence import sample
@@ -30,7 +31,7 @@ def test_the_demonstration_prints_what_it_measured(
     files = {"sentences.txt": text_file, "pairs-dev.tsv": dev_file, "pairs-test.tsv": dev_file}
     monkeypatch.setattr(demo, "demo_file", lambda name: files[name])
     # What an earlier demonstration left there is replaced.
-    selfguide.train(bert, toy_sentences(20), "whitening", output=tmp_path / "out", quiet=True, report=False)
+    selfguide.train(bert, text_file, "whitening", output=tmp_path / "out", quiet=True, report=False)
     table = demo.run_demo(str(bert), tmp_path / "out", seed=2)
     printed, notes = capsys.readouterr()
     tuned = SentenceTransformer(str(tmp_path / "out"))
@@ -55,4 +56,17 @@ def test_the_demonstration_prints_what_it_measured(
     assert " ".join(choice["sentence"].split()) in " ".join(printed.split())
     # The examples are those that the run drew, with whatever neighbours they have.
     drawn = sample([{"sentence": sentence} for sentence in toy_sentences(120)], seed=2)
-    assert all(sentence in notes.partition("drawn from the text")[2] for sentence in drawn[: evidence.LOOKED_AT])
+    assert all(sentence in notes.partition("drawn from the text")[2] for sentence in drawn[: evidence.PRINTED])
+
+
+@pytest.mark.parametrize("name", ["tuned", "tuned.partial", "texts", "notes.txt"])
+def test_the_demonstration_replaces_nothing_else(bert: Path, text_file: Path, tmp_path: Path, name: str) -> None:
+    selfguide.train(bert, text_file, "whitening", output=tmp_path / "tuned", quiet=True, report=False)
+    if name == "tuned.partial":  # an interrupted run
+        (tmp_path / "tuned").rename(tmp_path / name)
+    (tmp_path / "texts").mkdir()
+    (tmp_path / "texts" / "a.txt").write_text("a")
+    before = sorted(tmp_path.rglob("*"))
+    with pytest.raises(UsageError, match=f"{name} exists already, and is no earlier demonstration"):
+        demo.run_demo(str(bert), tmp_path / name.removesuffix(".partial"), seed=2)
+    assert sorted(tmp_path.rglob("*")) == before

@@ -56,6 +56,11 @@ def test_one_of_something_is_singular() -> None:
         "2 cells",
         "1,200 cells",
     ]
+    assert [progress.counted(count, "row", "is", "are") for count in (0, 1, 2)] == [
+        "0 rows are",
+        "1 row is",
+        "2 rows are",
+    ]
 
 
 def test_the_share_of_a_stream_tells_the_time_left(clock: list[float], capsys: pytest.CaptureFixture[str]) -> None:

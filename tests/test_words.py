@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from selfguide.words import count_words, is_spaceless, join_words, marks, split_at_spaces, split_words
+from selfguide.words import abridged, count_words, is_spaceless, join_words, marks, split_at_spaces, split_words
 
 
 @pytest.mark.parametrize(
@@ -57,3 +57,9 @@ def test_marks_are_those_of_unicode() -> None:
     for first, _, last in zip(*[iter(marks())] * 3, strict=True):
         found |= set(range(ord(first), ord(last) + 1))
     assert found == {number for number in range(0x300, 0x20000) if unicodedata.category(chr(number))[0] == "M"}
+
+
+def test_a_long_text_is_abridged_to_the_length_and_a_short_one_kept() -> None:
+    assert abridged("twelve chars", 12) == "twelve chars"
+    assert abridged("twelve chars!", 8) == "twelve…"
+    assert len(abridged("x" * 50, 20)) == 20

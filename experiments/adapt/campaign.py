@@ -33,8 +33,9 @@ from experiments.adapt.run import CELL, PROTOCOL, described, named_encoder
 from experiments.adapt.texts import DEVELOPMENT, REPORT
 from experiments.jobs import FunctionJob
 from experiments.provenance import RESULTS, command_parser, folder_hash, provenance, text_facts, write
-from selfguide.comparison.runner import cores, run_in_processes
+from selfguide.comparison.runner import run_in_processes
 from selfguide.files import read_json
+from selfguide.system import cores
 
 ALLOWED = -0.5
 _FAST = "contrast:learning_rate=1e-5:dropout=0.2"

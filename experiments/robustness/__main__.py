@@ -56,6 +56,8 @@ def main() -> int:
                 break
         outcomes = ledger.outcomes().values()
         print(f"{campaign}: {sum(e['outcome'] != SKIPPED for e in outcomes)} cases so far", file=sys.stderr, flush=True)
+        if time.monotonic() > until:
+            break
     return int(defects > 0)
 
 

@@ -20,6 +20,7 @@ from experiments.robustness import shim
 from experiments.robustness.shim import Interference
 
 LIMIT_S = 300.0
+_LONGEST_GAP_S = 1.0
 _PACKAGE = Path(importlib.import_module("selfguide").__path__[0]).resolve().parent
 """Where the package is that this process has; a command in a process of its own takes the same."""
 _LIBRARIES = {
@@ -309,11 +310,15 @@ def in_a_child(work: Callable[[], bytes]) -> bytes:
 
 
 def _awaited(child: int, begun: float, stop: tuple[float, int] | None) -> int:
+    paused, before = 0.0, begun
     while True:
         ended, status = os.waitpid(child, os.WNOHANG)
         if ended:
             return os.waitstatus_to_exitcode(status)
-        elapsed = time.monotonic() - begun
+        # A whole campaign may be stopped for a while (SIGSTOP): a long gap between two looks is not the command's time.
+        now = time.monotonic()
+        paused, before = paused + max(0.0, now - before - _LONGEST_GAP_S), now
+        elapsed = now - begun - paused
         if stop is not None and elapsed >= stop[0]:
             os.kill(child, stop[1])
             stop = None

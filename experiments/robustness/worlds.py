@@ -29,7 +29,8 @@ from experiments.robustness.shim import NAMES, RENAME, Interference
 from selfguide.files import write_text
 
 _DATE = re.compile(rb"\d{4}-\d\d-\d\d(?:[T ]\d\d:\d\d(?::\d\d)?(?: ?[+-]\d{4})?)?")
-_DURATION = re.compile(rb"\b\d+(?:\.\d+)? ?(?:seconds|s|min|minutes|ms)\b")
+_DURATION = re.compile(rb"\b\d[\d,]*(?:\.\d+)? ?(?:sentences/s|seconds|s|min|minutes|ms)\b")
+"""Durations and rates, which two runs may share by accident."""
 _TEXT = (".json", ".md", ".html", ".csv", ".tex", ".svg", ".jsonl", ".txt")
 _ANY = "…"
 """Stands for a value that two runs do not share."""

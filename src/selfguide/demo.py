@@ -12,6 +12,7 @@ they come.
 
 from __future__ import annotations
 
+import shlex
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -22,20 +23,21 @@ from selfguide.correlation import spearman
 from selfguide.data.pairs import Pairs
 from selfguide.data.resources import demo_file, demo_pairs, demo_sentences
 from selfguide.engine.encode import cosine, encode
+from selfguide.errors import SelfguideError, UsageError
 from selfguide.models.encoders import load_encoder
 from selfguide.options import SEED, check
 from selfguide.progress import Reporter
 from selfguide.report.table import Cell, Heading, Table, print_table
+from selfguide.runs.folder import partial_folder
 from selfguide.runs.run import adapt, run, train
 from selfguide.training.configuration import RUN_FILE, RunConfig, RunRecord
 
 if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
 
-# Nobody should look for this row in the papers.
+# Not a row of the papers.
 FUSED = "fused: tuned [CLS] and layer 0 (ours, not in the papers)"
 ADAPTED = "tuned with SG-OPT, then adapted (ours, not in the papers)"
-ADAPTING_STEPS = 8
 
 
 def score(encoder: SentenceTransformer, pairs: Pairs) -> float:
@@ -51,13 +53,19 @@ def run_demo(encoder: str, output: Path, seed: int) -> dict[str, float]:
 
     Args:
         encoder: Name or folder of the encoder to start from.
-        output: Folder for the tuned encoder, replaced if it exists; the fused and the adapted one are saved inside.
+        output: Folder for the tuned encoder; that of an earlier demonstration is replaced. The fused and the adapted one are
+            saved inside.
         seed: Seed of the training.
 
     Returns:
         The test score of each row of the table.
+
+    Raises:
+        UsageError: There is something else at ``output``.
     """
     check("seed", seed, SEED)
+    for folder in (output, partial_folder(output)):
+        _refuse_what_is_no_demonstration(folder)
     console = Console(highlight=False)
     started = time.monotonic()
     pairs, sentences = demo_pairs("test"), demo_sentences()
@@ -94,14 +102,26 @@ def run_demo(encoder: str, output: Path, seed: int) -> dict[str, float]:
     for line in (
         "selfguide train your-sentences.txt              tune a raw language model on text of your own",
         "selfguide adapt your-sentences.txt -e ENCODER   adapt a sentence encoder that you have",
-        f'selfguide similarity "a late train" "the train has a delay" --encoder {output}',
-        f"selfguide encode your-sentences.txt --encoder {output} --output vectors.npy",
+        f'selfguide similarity "a late train" "the train has a delay" --encoder {shlex.quote(str(output))}',
+        f"selfguide encode your-sentences.txt --encoder {shlex.quote(str(output))} --output vectors.npy",
         "selfguide eval mini --pooling cls,mean          score any encoder",
         "selfguide compare your-sentences.txt --methods mean,whitening,simcse,sg-opt,fused",
         "selfguide methods                               what else there is",
     ):
         console.print("  " + line, markup=False)
     return table
+
+
+def _refuse_what_is_no_demonstration(folder: Path) -> None:
+    """Refuse to replace anything but what an earlier demonstration made."""
+    if not folder.exists() or (folder.is_dir() and not any(folder.iterdir())):
+        return
+    try:
+        text = [Path(name).parts[-2:] for name in RunConfig.from_file(folder / RUN_FILE).text]
+    except SelfguideError:
+        text = []
+    if text != [demo_file("sentences.txt").parts[-2:]]:
+        raise UsageError(f"{folder} exists already, and is no earlier demonstration: choose another --output.")
 
 
 def _fused(tuned: Path, sentences: list[str]) -> SentenceTransformer:

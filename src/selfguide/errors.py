@@ -6,6 +6,8 @@ way out. The command line prints it without a traceback and exits with ``exit_co
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 
 class SelfguideError(Exception):
     """A problem that the user can fix: a wrong path, a damaged file, text that cannot be trained on."""
@@ -27,3 +29,16 @@ class InterruptedRun(SelfguideError):
 
 class FolderInUse(SelfguideError):
     """Another process is writing the same output; the message says which one, and since when."""
+
+
+def suggestion(name: str, known: Iterable[str]) -> str:
+    """Return " Did you mean …?" with the known name nearest to a misspelt one; empty where none is near."""
+    import difflib
+
+    close = difflib.get_close_matches(name, list(known), n=1)
+    return f" Did you mean {close[0]!r}?" if close else ""
+
+
+def one_line(error: object) -> str:
+    """Return another library's message, which may have several lines, on one line."""
+    return " ".join(str(error).split())

@@ -1,7 +1,7 @@
-"""Writing files and folders so that a reader never sees half of one, and nobody else sees what is not finished.
+"""Writing files and folders so that a reader never sees half of one, and other users never see what is not finished.
 
 A file is written under a temporary name and renamed; a folder is exchanged with the one it replaces in a single step where the
-system can do that. Temporary files are made anew (a link that somebody planted is not followed), for their owner alone.
+system can do that. Temporary files are newly created (a planted link is not followed) and readable by their owner alone.
 """
 
 from __future__ import annotations
@@ -65,13 +65,13 @@ def _remove_abandoned(path: Path) -> None:
                     os.kill(int(found[1]), 0)
                 except ProcessLookupError:
                     path.with_name(name).unlink(missing_ok=True)
-                except OSError:  # somebody else's, and alive
+                except OSError:  # another user's, and alive
                     pass
 
 
 @cache
 def _here() -> str:
-    """Return what tells the processes whose numbers this one can look up from those of other machines and containers."""
+    """Return a mark of this machine and container, within which process ids can be looked up."""
     try:
         space = os.readlink("/proc/self/ns/pid")
     except OSError:
@@ -104,7 +104,7 @@ def create_private(path: Path) -> int:
 def reserve(file: Path | IO[bytes]) -> None:
     """Take the disk space of a file that has its final length already and is about to be written through memory.
 
-    A memory-mapped file takes its space while it is written, and on a full disk that ends the process without a word (SIGBUS).
+    A memory-mapped file takes its space while it is written, and on a full disk that kills the process (SIGBUS).
 
     Args:
         file: The file, or an open one.
@@ -153,11 +153,26 @@ def write_text(path: Path, content: str) -> None:
 
 def file_digest(path: Path) -> str:
     """Return the SHA-256 of a file's content."""
-    digest = hashlib.sha256()
     with path.open("rb") as file:
-        while block := file.read(_BLOCK):
-            digest.update(block)
-    return digest.hexdigest()
+        return content_hash(file).hexdigest()
+
+
+def content_hash(file: IO[bytes], size: int | None = None) -> hashlib._Hash:
+    """Hash what follows in an open file.
+
+    Args:
+        file: The file, at the position from which it is read.
+        size: Number of bytes; ``None`` reads to the end.
+
+    Returns:
+        The SHA-256, which can be continued; a file that ends before ``size`` bytes leaves it shorter.
+    """
+    digest = hashlib.sha256()
+    left = float("inf") if size is None else size
+    while left > 0 and (block := file.read(int(min(left, _BLOCK)))):
+        digest.update(block)
+        left -= len(block)
+    return digest
 
 
 def json_digest(content: Any) -> str:
@@ -193,7 +208,7 @@ def folder_digests(folder: Path, leave_out: Callable[[Path], bool] = lambda path
 
 
 def damage_of(folder: Path, digests: dict[str, str]) -> str | None:
-    """Return which of a folder's files is missing or has changed, in words; ``None`` where all are as they were.
+    """Return a description of the first missing or changed file of a folder; ``None`` where all are as they were.
 
     Args:
         folder: The folder.

@@ -7,7 +7,7 @@ is released; one that a killed process left behind is taken over.
 Which function:
 
 =====================  =====================================================================================================
-:func:`held`           a command that owns its output: a second one is refused, and told who holds it and since when
+:func:`held`           a command that owns its output: a second one is refused; the error names the holder and the time
 :func:`joined`         a command that several processes may run together with the same setting (``compare``)
 :func:`waited_for`     a short read-modify-write, or something that is made once (cache entries): others wait
 :func:`claimed`        one piece of shared work: ``None`` where another process is at it
@@ -44,12 +44,12 @@ _PATIENCE_S = 2.0  # another process holds a joined lock alone only for as long 
 
 @dataclass(frozen=True)
 class Holder:
-    """Who has a lock."""
+    """The holder of a lock."""
 
     pid: int
     host: str
     started: str
-    """What tells the process from a later one with the same number."""
+    """Distinguishes the process from a later one with the same id."""
     since: str
     command: str
     setting: str = ""
@@ -57,7 +57,7 @@ class Holder:
 
     @classmethod
     def me(cls, setting: str = "") -> Holder:
-        """Return the holder that this process is."""
+        """Return this process as a holder."""
         words = [Path(sys.argv[0] or "python").name, *sys.argv[1:]]
         if words[0] in ("__main__.py", "-m", "-c"):
             words[0] = "selfguide" if words[0] == "__main__.py" else "python"
@@ -75,7 +75,7 @@ class Holder:
         return found is not None and found == self.started
 
     def describe(self) -> str:
-        """Return the holder in words: what it runs, where, and since when."""
+        """Return a description of the holder: its command, machine and start time."""
         place = f" on {self.host}" if self.host != socket.gethostname() else ""
         return f"`{self.command}` (process {self.pid}{place}, since {self.since})"
 
@@ -209,7 +209,7 @@ def claimed(lock: Path) -> Iterator[bool]:
         lock: The lock file; its folder must exist.
 
     Yields:
-        Whether it is this process's while the block runs; otherwise another one is at it.
+        Whether it is this process's while the block runs; otherwise another one has it.
     """
     mine = claim(lock)
     try:
@@ -226,14 +226,14 @@ def claim(lock: Path) -> Claim | None:
         lock: The lock file; its folder must exist.
 
     Returns:
-        The claim, or ``None`` where another process is at it.
+        The claim, or ``None`` where another process has it.
     """
     mine = Claim(lock)
     return mine if mine.acquire(Holder.me()) else None
 
 
 def check_free(lock: Path, target: Path) -> None:
-    """Refuse an output that another process is writing, before anything is said of what is half done there.
+    """Refuse an output that another process is writing, before anything incomplete there is reported.
 
     Args:
         lock: The lock file.
@@ -297,7 +297,7 @@ class Claim:
                 os.close(number)
 
     def release(self) -> None:
-        """Give the lock back, and remove its file if nobody else has it."""
+        """Release the lock, and remove its file if no other process holds it."""
         if self._file is None:
             return
         number, self._file = self._file, None
@@ -377,7 +377,7 @@ def _refusal(target: Path, others: list[Holder], lock: Path) -> str:
 
 
 def _started(pid: int) -> str | None:
-    """Return what tells a process from a later one with the same number, or ``None`` where it is gone."""
+    """Return what distinguishes a process from a later one with the same id, or ``None`` where it is gone."""
     try:
         content = Path(f"/proc/{pid}/stat").read_bytes()
         fields = content[content.rindex(b")") + 2 :].split()

@@ -1,11 +1,12 @@
 """Notes, warnings and progress bars of a run, all on standard error.
 
-Bars appear only on a terminal; elsewhere a line tells now and then how far it is. Warnings always appear, and are kept for
+Bars appear only on a terminal; elsewhere a line now and then says how far it is. Warnings always appear, and are kept for
 ``run.json`` and the model card.
 """
 
 from __future__ import annotations
 
+import logging
 import os
 import time
 from collections.abc import Callable, Iterator
@@ -19,21 +20,22 @@ from rich.progress import BarColumn, Progress, ProgressColumn, Task, TimeElapsed
 from rich.text import Text
 
 
-def counted(count: int, name: str) -> str:
-    """Return a number with the name of what is counted: "1 cell", "1,200 sentences"."""
-    return f"{count:,} {name}" if count == 1 else f"{count:,} {name}s"
+def counted(count: int, name: str, verb: str = "", verbs: str = "") -> str:
+    """Return a number with the name of what is counted: "1 cell", "1,200 sentences"; with verbs "1 row is", "3 rows are"."""
+    words = (name, verb) if count == 1 else (f"{name}s", verbs or verb)
+    return f"{count:,} {' '.join(words).rstrip()}"
 
 
 @runtime_checkable
 class Measured(Protocol):
-    """A stream that can tell how much of it has been read."""
+    """A stream that knows how much of it has been read."""
 
     def share_read(self) -> float | None:
         """Return the share, from 0 to 1; ``None`` where it is not known."""
 
 
 def share_of(stream: object) -> Callable[[], float | None] | None:
-    """Return the function that tells how much of a stream has been read; ``None`` where it cannot tell."""
+    """Return the function that gives the share of a stream that has been read; ``None`` where it is not known."""
     return stream.share_read if isinstance(stream, Measured) else None
 
 
@@ -116,9 +118,7 @@ class _Rest:
         self.began = time.monotonic()
         self.done = 0
         self._total, self._share = total, share
-        self._first = (
-            share() if share is not None else None
-        ) or 0.0  # a text that is gone on with is not at its beginning
+        self._first = (share() if share is not None else None) or 0.0  # a resumed text is not at its beginning
 
     def after(self, count: int) -> str | None:
         """Count, and return the time that is left; ``None`` where it is not known, or nothing is left."""
@@ -187,3 +187,41 @@ def _progress(console: Console, bounded: bool) -> Progress:
 def is_main_process() -> bool:
     """Return whether this process reports and writes, as torchrun and accelerate number them."""
     return os.environ.get("RANK", "0") == "0"
+
+
+@contextmanager
+def quiet_loggers(*names: str) -> Iterator[None]:
+    """Let libraries log errors only while the block runs.
+
+    Args:
+        *names: The names of their loggers.
+
+    Yields:
+        Nothing; the levels are restored when the block ends.
+    """
+    before = {name: logging.getLogger(name).level for name in names}
+    try:
+        for name in names:
+            logging.getLogger(name).setLevel(logging.ERROR)
+        yield
+    finally:
+        for name, level in before.items():
+            logging.getLogger(name).setLevel(level)
+
+
+@contextmanager
+def quiet_datasets() -> Iterator[None]:
+    """Show no progress bar of the package datasets while the block runs.
+
+    Yields:
+        Nothing.
+    """
+    from datasets.utils import are_progress_bars_disabled, disable_progress_bars, enable_progress_bars
+
+    shown = not are_progress_bars_disabled()
+    disable_progress_bars()
+    try:
+        yield
+    finally:
+        if shown:
+            enable_progress_bars()

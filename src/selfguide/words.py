@@ -103,3 +103,8 @@ def count_words(text: str) -> float:
     if not is_spaceless(text):
         return float(len(text.split()))
     return sum(0.5 if is_spaceless(piece) else 1.0 for piece in split_at_spaces(text) if re.search(r"\w", piece))
+
+
+def abridged(text: str, length: int) -> str:
+    """Return a text of at most ``length`` characters; a longer one ends in an ellipsis."""
+    return text if len(text) <= length else text[: length - 1].rstrip() + "…"

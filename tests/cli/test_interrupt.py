@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import resource
+import shlex
 import signal
 import time
 from collections.abc import Callable, Iterator
@@ -99,6 +100,24 @@ def test_nothing_to_resume(command: Command, bert: Path) -> None:
         assert the_refusal(outcome).startswith("Nothing to resume at tuned: it is finished, since 20")
     assert Path("tuned/run.json").read_bytes() == before
     assert {path.name for path in Path.cwd().iterdir()} == {"notes.txt", "tuned"}
+
+
+def test_the_advice_can_be_copied_where_names_have_spaces(
+    command: Command, bert: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Path("notes.txt").rename("my notes.txt")
+
+    def stop(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr("selfguide.runs.run.check_text", stop)
+        outcome = command("train", "my notes.txt", "--encoder", bert, *QUICK, "--output", "my encoder")
+    assert outcome.code == 130
+    advice = the_refusal(outcome).partition("go on with: ")[2]
+    again = command(*shlex.split(advice)[1:])
+    assert again.code == 0, again
+    assert Path("my encoder/modules.json").is_file()
 
 
 def test_a_full_disk_is_one_sentence(command: Command, bert: Path) -> None:

@@ -43,6 +43,16 @@ def test_every_help_shows_examples(command: Command, name: str) -> None:
     assert f"selfguide {name}" in out.split("Examples")[1]
 
 
+@pytest.mark.parametrize("name", COMMANDS)
+def test_no_option_is_cut_off_where_the_terminal_is_narrow(
+    command: Command, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    lines = command(name, "--help").out.splitlines()
+    assert max(map(len, lines)) <= 80
+    assert not [line for line in lines if line.startswith("│") and "…" in line[:60]]
+
+
 @pytest.mark.parametrize(("words", "code"), [(("--help",), 0), ((), 2)])
 def test_the_overview_names_every_command(command: Command, words: tuple[str, ...], code: int) -> None:
     outcome = command(*words)

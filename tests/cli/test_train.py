@@ -17,7 +17,7 @@ from sentence_transformers import SentenceTransformer
 
 import selfguide
 from selfguide.data.pairs import read_pairs
-from selfguide.runs.evidence import LOOKED_AT, sample
+from selfguide.runs.evidence import PRINTED, sample
 from selfguide.runs.run import _evaluator
 from selfguide.training.settings import TrainingSettings
 from toys import Outcome, toy_sentences
@@ -91,8 +91,8 @@ def test_a_run_ends_with_a_look_at_five_sentences(
     lines = outcome.err.partition("drawn from the text, and the nearest of 119 others before and after:\n")[
         2
     ].splitlines()
-    looked = [line.strip() for line in lines if re.match(r"  \S", line)][:LOOKED_AT]
-    assert looked == sample([{"sentence": sentence} for sentence in toy_sentences(120)])[:LOOKED_AT]
+    looked = [line.strip() for line in lines if re.match(r"  \S", line)][:PRINTED]
+    assert looked == sample([{"sentence": sentence} for sentence in toy_sentences(120)])[:PRINTED]
     after = [line.rpartition("  ")[2].strip() for line in lines if re.match(r"    (after|before and after)  ", line)]
     sentences = toy_sentences(120)
     vectors = selfguide.encode("tuned", sentences, normalise=True)

@@ -204,7 +204,7 @@ def test_an_interrupted_comparison_goes_on_with_what_is_missing(
 
     with monkeypatch.context() as patch:
         patch.setattr(runner, "run_cell", interrupt)
-        with pytest.raises(InterruptedRun, match=r"1 of 2 cells kept in .*out; the same command goes on"):
+        with pytest.raises(InterruptedRun, match=r"1 of 2 cells kept in .*out; the same command continues"):
             compared("bow")
     compared("bow")
     assert ran == ["bow, seed 2"]

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from selfguide.data import Sentences, TextOptions
 from selfguide.data.ahead import prepared_ahead
 from selfguide.data.blocks import Block, regrouped
+from selfguide.data.dedup import hash_sentences
 from selfguide.errors import SelfguideError
 
 STRINGS = st.lists(st.text(st.characters(codec="utf-8", exclude_characters="\n"), max_size=6), min_size=1, max_size=20)
@@ -32,6 +33,7 @@ def test_a_block_of_lines_is_one_of_strings(strings: list[str], seed: int) -> No
     expected = [one for one, stays in zip(strings, wanted, strict=True) if stays]
     for block in both(strings):
         assert bytes(block.lines) == "".join(f"{one}\n" for one in strings).encode()
+        assert block.hashes().tolist() == hash_sentences(strings).tolist()
         assert block.blank().tolist() == [not one for one in strings]
         assert block.to_arrow().to_pylist() == strings
         kept = block.where(wanted)

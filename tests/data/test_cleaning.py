@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 
 from reading import counted, kept
 from selfguide.data import Sentences, TextOptions
-from selfguide.data.blocks import Block
+from selfguide.data.blocks import Block, SplitLines
 from selfguide.data.cleaning import MarkedText, clean, rows_to_clean
+from selfguide.data.dedup import hash_sentences
 
 
 @pytest.mark.parametrize(
@@ -156,6 +157,18 @@ def test_rows_that_are_left_alone_are_clean_sentences(batch: list[str | None]) -
         assert text
         assert len(text) <= 5
         assert clean(text) == text
+
+
+@given(text=st.text(st.sampled_from("ab \n" + ODD.replace("\ud800", "")), max_size=40))
+def test_lines_that_keep_their_text_are_cleaned_as_others(text: str) -> None:
+    lines = SplitLines(text, text.encode())
+    found, expected = rows_to_clean(lines, 5), rows_to_clean(text.split("\n"), 5)
+    assert found[0] == expected[0]
+    assert (found[1] is None) == (expected[1] is None)
+    if found[1] is not None and expected[1] is not None:
+        assert found[1].lines == expected[1].lines
+        assert found[1].ends.tolist() == expected[1].ends.tolist()
+        assert found[1].hashes().tolist() == hash_sentences(text.split("\n")).tolist()
 
 
 def test_a_row_that_is_to_be_cleaned_does_not_hold_up_the_others() -> None:

@@ -57,6 +57,28 @@ def test_a_folder_stands_for_the_files_of_text_below_it(tmp_path: Path) -> None:
     assert read(str(tmp_path) + "/") == ["one", "two", "three"]
 
 
+def test_encoders_and_results_in_a_folder_are_no_text(tmp_path: Path) -> None:
+    """The vocabulary of an encoder and a table of scores are files of text by their names."""
+    (tmp_path / "a.txt").write_text("one\n")
+    for folder, files in {
+        "bert": ("config.json", "model.safetensors", "vocab.txt"),
+        "tuned": ("modules.json", "0_Transformer/vocab.txt"),
+        "tuned.partial": ("text.txt",),
+        "notes.jsonl.partial": ("rows.jsonl",),
+        "scores": ("scores.json", "scores.csv"),
+        "comparison": ("comparison.json", "table.csv"),
+        "study-layers": ("study.json", "tables/layers.csv"),
+    }.items():
+        for name in files:
+            (tmp_path / folder / name).parent.mkdir(parents=True, exist_ok=True)
+            (tmp_path / folder / name).write_text("unwanted\n")
+    (tmp_path / "config" / "deep").mkdir(parents=True)
+    (tmp_path / "config" / "config.json").write_text("{}")
+    (tmp_path / "config" / "deep" / "b.txt").write_text("two\n")
+    assert read(tmp_path) == ["one", "two"]
+    assert read(tmp_path / "scores") == ["unwanted"]
+
+
 def test_column_and_field_where_they_mean_nothing(put: Callable[..., Path]) -> None:
     text, table = put("a.txt", "one"), put("a.csv", "text\none\n")
     with pytest.raises(UsageError, match=r"column=text is for csv.*a\.txt"):

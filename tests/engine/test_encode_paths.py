@@ -21,8 +21,9 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import Dense, Normalize, StaticEmbedding, WordWeights
 
 import selfguide
+from selfguide import system
 from selfguide.calibration.two_views import two_views
-from selfguide.engine import backends, onnx_runner
+from selfguide.engine import backends
 from selfguide.engine import bf16 as half
 from selfguide.engine.encode import encode, sentence_vectors, vector_chunks
 from selfguide.engine.tokens import Tokens, rows_by_length, tokenise
@@ -308,7 +309,7 @@ def test_encoders_that_cannot_be_exported_are_refused(bert: Path, graphs: Path, 
 def test_without_the_extra_one_sentence_says_what_to_install(
     command: Callable[..., Outcome], bert: Path, text_file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(onnx_runner, "find_spec", lambda name: None)
+    monkeypatch.setattr(system, "find_spec", lambda name: None)
     code, out, err = command("encode", text_file, "--encoder", bert, "--backend", "int8")
     assert (code, out) == (2, "")
     assert "pip install 'selfguide[onnx]'" in err

@@ -70,6 +70,14 @@ def test_two_shards_make_the_whole(command: Command, bert: Path, text: Path, tmp
     assert {path: path.stat().st_mtime_ns for path in (tmp_path / "parts").iterdir()} == before
 
 
+def test_one_part_is_one(command: Command, bert: Path, text: Path, tmp_path: Path) -> None:
+    words = ("encode", text, "--encoder", bert, "--output", tmp_path / "parts", "--part-rows", "13")
+    first = command(*words, "--shard", "0/2").err
+    assert "1 of 2 parts made now" in first
+    assert "1 part is still missing" in first
+    assert "1 of 1 part is there already" in command(*words, "--shard", "0/2").err
+
+
 def test_the_bytes_do_not_depend_on_who_makes_them(bert: Path, text: Path, tmp_path: Path) -> None:
     encode_to_parts(job(bert, tmp_path), [text], EVERY_ROW, part_rows=10)
     other = PartsJob(tmp_path / "other", str(bert))
@@ -211,7 +219,7 @@ def test_a_failure_leaves_whole_parts_only(
             assert number == 0
 
     monkeypatch.setattr(module, "vector_chunks", failing)
-    with pytest.raises(SelfguideError, match=r"part-00002.parquet cannot be written: No space left.*goes on"):
+    with pytest.raises(SelfguideError, match=r"part-00002.parquet cannot be written: No space left.*continues"):
         encode_to_parts(job(bert, tmp_path), [text], EVERY_ROW, part_rows=7)
     assert sorted(path.name for path in folder.iterdir()) == [
         "manifest.json",

@@ -139,7 +139,7 @@ def test_another_setting_or_text_is_refused(output: Path, monkeypatch: pytest.Mo
         vector_file(output, 3, setting=SETTING, resume=True) as writer,
     ):
         writer.skip(["another", *SENTENCES])
-    with pytest.raises(UsageError, match="--resume goes on with it, --overwrite starts over"):
+    with pytest.raises(UsageError, match="--resume continues it, --overwrite starts over"):
         write(output)
     write(output, overwrite=True)
 

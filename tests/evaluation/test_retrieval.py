@@ -119,7 +119,7 @@ def test_a_document_that_is_the_query_itself_is_dropped(tmp_path: Path) -> None:
     (folder / "corpus.tsv").write_text(corpus + f"q0\t{QUERIES['q0']}\nq1\tanother text\n")
     score = selfguide.evaluate(hashed, "retrieval", data=tmp_path)["mine"]
     assert score.details["query_itself_dropped"] == 1
-    assert "1 documents that are the query itself" in " ".join(score.notes)
+    assert "1 document that is the query itself" in " ".join(score.notes)
 
 
 def test_titles_are_put_before_texts_and_prompts_before_both(tmp_path: Path, bert: Path) -> None:

@@ -15,7 +15,7 @@ import torch
 from torch.nn.functional import cosine_similarity
 
 import selfguide
-from experiments.adapt import centring, choice, run, summary
+from experiments.adapt import centring, choice, run, summary, views
 from experiments.adapt.cell import Remembering, averaged, one_run
 from experiments.adapt.judges import Judge, correlation
 from experiments.adapt.loss import relational
@@ -235,3 +235,28 @@ def test_a_share_is_selected_without_the_text_it_is_applied_to() -> None:
         "1",
     ]  # only a quarter is safe on the third text, and all of it on the others
     assert found["worst"] == -2.0
+
+
+def test_a_weighted_view_is_the_cosine_of_the_joined_embedding(bert: Path, data: Path) -> None:
+    folder, judge = load_encoder(bert, pooling="mean", device="cpu").eval(), Judge("forums", data, 0, "none")
+    found = views.views(folder, list(judge.sentences))
+    assert set(found) == {
+        *(f"layer {number}" for number in range(3)),
+        *(f"layer {number}, centred" for number in range(4)),
+        "layer 0, frequency-weighted and whitened",
+    }
+    own = folder.encode(list(judge.sentences), show_progress_bar=False)
+    unit = [part / np.linalg.norm(part, axis=1, keepdims=True) for part in (own, found["layer 1, centred"])]
+    joined = dict(zip(judge.sentences, np.hstack([unit[0], math.sqrt(0.2) * unit[1]]), strict=True))
+    assert judge.pairs is not None
+    after = correlation(lambda texts: np.stack([joined[text] for text in texts]), judge.pairs)
+    cell = views.cell(folder, judge)
+    assert after - cell["own"] == pytest.approx(cell["gains"]["layer 1, centred"]["0.2"], abs=0.05)
+
+
+def test_a_view_is_selected_without_the_text_it_is_applied_to() -> None:
+    rows = [{"gains": {"a": {"1": first}, "b": {"1": second}}} for first, second in ((1, 0.2), (1, 0.2), (-2, 0.2))]
+    found = views.summary(rows)
+    assert found["a"]["1"]["worst"] == -2
+    # Without the third text the first view looks best; without another one it loses too much.
+    assert found["held out"] == {"mean": pytest.approx((0.2 + 0.2 - 2) / 3), "worst": -2}

@@ -120,6 +120,15 @@ def test_durations_in_tables_are_left_out(tmp_path: Path) -> None:
     assert read("0.2", "70.2") != read("0.2", "70.3")
 
 
+def test_rates_that_two_runs_share_by_accident_are_left_out(tmp_path: Path) -> None:
+    def read(rate: str) -> object:
+        (tmp_path / "README.md").write_text(f"| | |\n|---|---|\n| training time | 0 s ({rate} sentences/s) |\n")
+        return contents_of(tmp_path)
+
+    assert read("430") == read("452")
+    assert read("430") == read("1,430")
+
+
 @pytest.mark.slow
 @needs_a_compiler
 def test_a_short_campaign_finds_nothing(tmp_path: Path) -> None:

@@ -11,8 +11,9 @@ from sentence_transformers.sentence_transformer.modules import Pooling, StaticEm
 
 import selfguide
 from refusals import the_refusal
+from selfguide import system
 from selfguide.errors import SelfguideError, UsageError
-from selfguide.exporting import onnx_folder, request
+from selfguide.exporting import onnx_folder
 from selfguide.exporting.folders import RECORD_FILE, check_output, finished_folder
 from selfguide.models.modules.wk_pooling import WKPooling
 from toys import Outcome, toy_sentences
@@ -51,7 +52,7 @@ def test_an_output_that_exists(command: Command, bert: Path, tmp_path: Path) -> 
 
 
 def test_a_missing_extra(command: Command, bert: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(request, "find_spec", lambda name: None if name == "openvino" else name)
+    monkeypatch.setattr(system, "find_spec", lambda name: None if name == "openvino" else name)
     outcome = command("export", bert, "--to", "openvino", "--output", tmp_path / "out")
     assert "needs openvino, which is not installed: pip install 'selfguide[openvino]'" in the_refusal(outcome)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from selfguide.mapping.clusters import _best, find_clusters, telling_words
+from selfguide.mapping.clusters import _best, characteristic_words, find_clusters
 from selfguide.mapping.layout import nearest_neighbours
 from selfguide.progress import Reporter
 
@@ -52,7 +52,7 @@ def test_weights_follow_the_formula(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("selfguide.mapping.clusters.english_table", lambda: ({"the": 60, "red": 1}, 1000))
     sentences = ["the red red apple", "the red apple pie", "blue sky today", "blue blue sky"]
     labels = np.array([0, 0, 1, 1])
-    words = telling_words(sentences, labels, 2)
+    words = characteristic_words(sentences, labels, 2)
     # 7 words a group on average, 14 in all; 8 in the first, in which "pie" stands in one sentence only.
     weights = {
         word: often / 8 * np.log(1 + (7 - often + 0.5) / (often + 0.5)) * 1e-3 / (1e-3 + max(often / 14, english))
@@ -72,6 +72,6 @@ def test_of_the_forms_of_a_word_one_is_named() -> None:
     [["…", "!!", "12"], ["今天天气很好我们去公园散步吧", "今天天气很好我们去河边钓鱼吧", "火车晚点了我们等了一个小时"]],
 )
 def test_writing_without_words_or_spaces(sentences: list[str]) -> None:
-    found = telling_words(sentences * 2, np.zeros(6, dtype=np.int64), 1)
+    found = characteristic_words(sentences * 2, np.zeros(6, dtype=np.int64), 1)
     assert len(found) == 1
     assert all(len(word) <= 2 for word in found[0])

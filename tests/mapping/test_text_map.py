@@ -47,6 +47,13 @@ def test_similar_sentences_are_near(bert: Path) -> None:
     assert to_neighbours < 0.3 * to_others
 
 
+@pytest.mark.slow
+def test_what_cannot_be_written_is_named(bert: Path, tmp_path: Path) -> None:
+    found = selfguide.sentence_map(toy_sentences(30), bert)
+    with pytest.raises(SelfguideError, match=r"nowhere/map\.csv cannot be written: No such file or directory\."):
+        found.write(tmp_path / "nowhere" / "map.html", "Toys")
+
+
 def test_too_few_sentences(bert: Path) -> None:
     with pytest.raises(SelfguideError, match=r"at least 20 different sentences, and this text has 1 sentence\."):
         selfguide.sentence_map(["It rains."] * 30, bert)

@@ -125,7 +125,9 @@ def test_graded_pairs_of_general_english_choose_where_no_dev_pairs_do(
     vectors = sentence_vectors(load_encoder(chosen, device="cpu"), [*pairs.first, *pairs.second], normalise=True)
     cosines = (vectors[: len(pairs)] * vectors[len(pairs) :]).sum(axis=1)
     assert spearmanr(cosines, pairs.scores).statistic == pytest.approx(max(scores.values()), abs=1e-6)
-    assert record["checkpoint"] in (chosen / "README.md").read_text()
+    card = (chosen / "README.md").read_text()
+    assert record["checkpoint"] in card
+    assert ("fine-tuned" in card) == (share != 0.0)
     assert record["checkpoint"].split(". ")[-1][:40] in (chosen / "report.html").read_text()
 
 
@@ -236,7 +238,10 @@ def test_a_text_that_is_no_reason_brings_the_original_back(
     record = record_of(out)
     assert record["choice"]["centred"] == 0.0
     assert said in record["checkpoint"]
-    assert "came back as it was" in (out / "README.md").read_text()
+    card = (out / "README.md").read_text()
+    assert "came back as it was" in card
+    assert "kept unchanged" in card
+    assert "fine-tuned" not in card
 
 
 def test_what_has_no_effect_is_said(encoder: Path, dev_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:

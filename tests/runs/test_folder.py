@@ -122,6 +122,38 @@ def test_choices_survive_a_resume(bert: Path, tmp_path: Path, straight: bytes, c
     assert "report.html" not in outcome.out
 
 
+@pytest.mark.parametrize("stopped_at", ["prepare_text", "check_text"])
+def test_a_run_is_resumed_from_another_folder(
+    bert: Path,
+    tmp_path: Path,
+    dev_file: Path,
+    command: Callable[..., Outcome],
+    monkeypatch: pytest.MonkeyPatch,
+    stopped_at: str,
+) -> None:
+    """Names in its configuration are about the folder in which it was begun."""
+    home = tmp_path / "home"
+    shutil.copytree(bert, home / "start")
+    (home / "notes.txt").write_text("\n".join(TEXT))
+    (home / "pairs.tsv").write_bytes(dev_file.read_bytes())
+    monkeypatch.chdir(home)
+    line = "train notes.txt --encoder start --dev pairs.tsv --head-size 8 --batch-size 8 --max-steps 2 --no-report --output"
+
+    def stop(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(f"selfguide.runs.run.{stopped_at}", stop)
+        assert command(*line.split(), "out").code == 130
+    assert command(*line.split(), "straight").code == 0
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "notes.txt").write_text("another text\nof two lines\n")
+    outcome = command("train", "--output", "home/out", "--resume")
+    assert outcome.code == 0, outcome.err
+    for name in ("model.safetensors", "similarity.json"):
+        assert (home / "out" / name).read_bytes() == (home / "straight" / name).read_bytes()
+
+
 @pytest.mark.parametrize("what", ["encoder", "dev"])
 def test_what_changed_before_a_resume_is_named(bert: Path, tmp_path: Path, dev_file: Path, what: str) -> None:
     start = shutil.copytree(bert, tmp_path / "start")

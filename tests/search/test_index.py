@@ -291,7 +291,7 @@ def test_a_damaged_or_unfinished_index_is_a_sentence(own: Path, tmp_path: Path) 
     with pytest.raises(SelfguideError, match="is damaged"):
         selfguide.open_index(own)
     (tmp_path / "new.index.partial").mkdir()
-    with pytest.raises(SelfguideError, match="not finished: give the command that was making it once more"):
+    with pytest.raises(SelfguideError, match="not finished: repeat the command that was making it"):
         selfguide.open_index(tmp_path / "new.index")
     shutil.rmtree(own / "rows.lance")
     (own / "index.json").write_text((own / "index.json").read_text())

@@ -133,6 +133,10 @@ def test_it_searches_an_index_and_marks_what_it_found_on_the_map(folder: Path, w
     try:
         window.open(server.url)
         window.until("return document.getElementById('percentile').textContent.includes('of the indexed text')")
+        window.until("return document.getElementById('search-note').textContent.startsWith('60 sentences')")
+        shown = window.run("return document.getElementById('percentile').textContent")
+        bar = window.run("return document.getElementById('bar').style.width")  # of the share that stands below it
+        assert "than any" in shown or shown.split(" %")[0].split()[-1] == f"{float(bar.rstrip('%')):.1f}"
         window.write("#query", TEXTS[7])
         window.until("return document.querySelectorAll('#hits li').length > 0")
         assert TEXTS[7] in window.run("return document.querySelector('#hits li').textContent")

@@ -1,4 +1,4 @@
-"""Frames, places, keys, host names, options."""
+"""Frames, capacity, keys, host names, options."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from selfguide.errors import SelfguideError, UsageError
-from selfguide.serving.admission import Hosts, Keys, Places
+from selfguide.serving.admission import Capacity, Hosts, Keys
 from selfguide.serving.frames import FrameReader, Kind, frame, result_frame
 from selfguide.serving.refusals import Refusal
 from selfguide.serving.settings import ServeOptions, ServeSettings, named_encoders, read_keys
@@ -35,21 +35,21 @@ def test_frames_survive_however_the_stream_is_cut(cuts: list[int]) -> None:
 
 
 def test_places_never_grow_and_are_given_back() -> None:
-    places = Places(10, body=100)
-    with places.seat() as one:
+    capacity = Capacity(10, body=100)
+    with capacity.reserve() as one:
         one.hold(8)
-        with places.seat() as two:
+        with capacity.reserve() as two:
             with pytest.raises(Refusal, match="queue is full") as caught:
                 two.hold(3)
             assert (caught.value.status, caught.value.retry_after) == (429, 1)
             two.hold(2)
-            with pytest.raises(Refusal), places.seat():
+            with pytest.raises(Refusal), capacity.reserve():
                 pass
             two.keep(1600)
             with pytest.raises(Refusal, match="large requests"):
                 one.keep(1)
-        assert (places.taken, places.held) == (8, 0)
-    assert places.taken == 0
+        assert (capacity.taken, capacity.held) == (8, 0)
+    assert capacity.taken == 0
 
 
 def test_host_names_of_a_loopback_address() -> None:

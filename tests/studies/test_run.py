@@ -224,7 +224,7 @@ def test_a_study_that_was_killed_goes_on_where_it_was(
 
     with monkeypatch.context() as patch:
         patch.setattr(runner, "run_cell", killed)
-        with pytest.raises(InterruptedRun, match="the same command goes on"):
+        with pytest.raises(InterruptedRun, match="the same command continues"):
             studied("temperature")
     with pytest.raises(SelfguideError, match="is not finished"):
         write_report(tmp_path / "study")

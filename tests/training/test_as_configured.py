@@ -14,6 +14,7 @@ from sentence_transformers import SentenceTransformer
 
 import selfguide
 from selfguide.comparison.specs import parse_specs, without_rows
+from selfguide.engine.tokens import token_counts
 from selfguide.errors import UsageError
 from selfguide.methods import registry
 from selfguide.runs.resolution import resolve
@@ -158,6 +159,15 @@ def test_the_training_length_follows_the_text(bert: Path, tmp_path: Path, seen: 
     assert length["truncated"] <= 0.01
     # The longest batch that training saw is as long as it says, and no longer.
     assert all(trainer.model.max_seq_length == 64 for trainer in seen)
+
+
+def test_tokens_are_counted_whatever_the_tokenizer_did_before(bert: Path) -> None:
+    tokenizer = selfguide.load_encoder(bert, device="cpu").tokenizer
+    sentences = ["dog", *toy_sentences(5), " ".join(["dog"] * 90), ""]
+    expected = [len(tokenizer(sentence, truncation=False, verbose=False)["input_ids"]) for sentence in sentences]
+    tokenizer(sentences, padding=True, truncation=True, max_length=4)
+    assert token_counts(tokenizer, sentences) == expected
+    assert max(expected) > 90
 
 
 def test_truncation_is_told(bert: Path, capfd: pytest.CaptureFixture[str]) -> None:

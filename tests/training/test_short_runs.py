@@ -63,3 +63,8 @@ def test_the_sum_of_the_rates_is_that_of_the_schedule() -> None:
     assert settings.sum_of_rates(1000) == pytest.approx(sum(rates), rel=0.01)
     constant = settings.override({"schedule": "constant", "warmup": 0.0})
     assert constant.sum_of_rates(1000) == pytest.approx(1.0)
+
+
+def test_one_step_is_singular() -> None:
+    (warning,) = _warnings(16, TrainingSettings(learning_rate=1e-8, batch_size=16))
+    assert warning.startswith("1 step at a learning rate of 1e-08 hardly changes the encoder")

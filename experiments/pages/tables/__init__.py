@@ -25,6 +25,7 @@ from experiments.pages.tables import (
     static,
     studies,
     use,
+    views,
 )
 
 MAKERS: dict[str, Callable[[], str]] = {
@@ -49,6 +50,7 @@ MAKERS: dict[str, Callable[[], str]] = {
         frontier,
         multilingual,
         robustness,
+        views,
     )
     for name, maker in part.TABLES.items()
 }

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from selfguide.data.pairs import read_sentence_pairs
-from selfguide.errors import SelfguideError, UsageError
+from selfguide.errors import SelfguideError, UsageError, one_line
 from selfguide.options import CheckedOptions
 from selfguide.progress import Reporter
 
@@ -174,7 +174,7 @@ def _model(name: str, device: str) -> Callable[[list[str]], list[str]]:
         tokenizer: Any = AutoTokenizer.from_pretrained(name)
         model: Any = AutoModelForSeq2SeqLM.from_pretrained(name).to(device).eval()
     except Exception as error:
-        reason = " ".join(str(error).split())[:300]
+        reason = one_line(error)[:300]
         raise SelfguideError(
             f"The translation model {name!r} could not be loaded: it is a folder here or a name on the model hub, such as "
             "Helsinki-NLP/opus-mt-en-de. Offline, download it elsewhere and pass its folder; if the sentencepiece package is "

@@ -17,7 +17,7 @@ def demo(
         typer.Option(
             "--output",
             "-o",
-            help="Folder for the tuned encoder (replaced if it is there); the fused and the adapted one are inside.",
+            help="Folder for the tuned encoder (an earlier demonstration is replaced); the fused and the adapted one are inside.",
         ),
     ] = Path("demo-output"),
     seed: Annotated[int, typer.Option(help="Seed of everything random.")] = 1,

@@ -12,6 +12,7 @@ from selfguide.cli import encode_parts as parts
 from selfguide.cli import options as shared
 from selfguide.cli.text_options import RowOptions
 from selfguide.data import Sentences, TextOptions
+from selfguide.data.kept_inputs import refuse_to_replace
 from selfguide.errors import UsageError
 from selfguide.progress import Reporter, counted
 
@@ -168,6 +169,8 @@ def encode(
     if output is not None:
         check_output(output, resume, overwrite)
     sentences = Sentences(text, options)
+    if output is not None:
+        refuse_to_replace(output, [*text, *sentences.files()])
 
     # Imported only now, so that help and errors in the text do not wait for torch.
     from selfguide.engine.encode import encode_to_file
@@ -232,7 +235,7 @@ def _encode_parts(
         raise UsageError("--shard, --part-rows and --engine ray write a folder of parts: name one with --output.")
     if not_for_parts:
         raise UsageError(
-            "--limit, --resume and --overwrite are not for parts: the same command goes on with what is missing, and another "
+            "--limit, --resume and --overwrite are not for parts: the same command continues with what is missing, and another "
             "folder starts over."
         )
     from selfguide.engine.parts import PartsJob

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from selfguide.data import TextOptions
 from selfguide.errors import UsageError
-from selfguide.progress import Reporter
+from selfguide.progress import Reporter, counted
 
 if TYPE_CHECKING:
     from selfguide.engine.parts import PartsJob
@@ -64,14 +64,14 @@ def run_parts(
         address=cluster[1],
         reporter=reporter,
     )
-    parts = "part" if outcome.parts == 1 else "parts"
     reporter.note(
-        f"{outcome.made:,} of {outcome.parts:,} {parts} made now; {outcome.rows:,} rows in all, in {job.folder}"
+        f"{outcome.made:,} of {counted(outcome.parts, 'part')} made now; {outcome.rows:,} rows in all, in {job.folder}"
     )
     if outcome.busy:
-        reporter.note(f"{outcome.busy:,} of this shard's parts are being made by another process, and were left to it.")
+        busy = "1 of this shard's parts is" if outcome.busy == 1 else f"{outcome.busy:,} of this shard's parts are"
+        reporter.note(f"{busy} being made by another process, and left to it.")
     if outcome.missing:
-        reporter.note(f"{outcome.missing:,} parts are still missing, of other shards or processes.")
+        reporter.note(f"{counted(outcome.missing, 'part', 'is', 'are')} still missing, of other shards or processes.")
     else:
         reporter.note(f"All parts are there: selfguide encode --check {job.folder} compares them with the text.")
 

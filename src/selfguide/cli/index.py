@@ -57,8 +57,8 @@ def index(
 ) -> None:
     """Make an index of a text, for `selfguide search` and `selfguide serve --index`.
 
-    The other columns of a table or fields of JSON lines are kept with their types, for conditions. Killed at any moment, the same
-    command goes on. Needs the extra selfguide[search].
+    The other columns of a table or fields of JSON lines are kept with their types, for conditions. An
+    interrupted command is continued by the same command. Needs the extra selfguide[search].
 
     **Examples**
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import os
 import signal
 import sys
@@ -11,6 +12,7 @@ from contextlib import contextmanager
 from typing import Annotated, Any, NoReturn
 
 import typer
+from typer.core import TyperCommand
 
 from selfguide import __version__
 from selfguide.cli.adapt import adapt
@@ -22,6 +24,7 @@ from selfguide.cli.demo import demo
 from selfguide.cli.encode import encode
 from selfguide.cli.evaluate import evaluate
 from selfguide.cli.export import export
+from selfguide.cli.help_pages import HelpfulCommand
 from selfguide.cli.index import index
 from selfguide.cli.map import map_command
 from selfguide.cli.methods import methods
@@ -33,8 +36,9 @@ from selfguide.cli.similarity import similarity
 from selfguide.cli.study import study
 from selfguide.cli.train import train
 from selfguide.cli.training_run import AdaptCommand, RunCommand
-from selfguide.errors import SelfguideError
+from selfguide.errors import SelfguideError, one_line
 from selfguide.files import system_error
+from selfguide.system import debugging
 
 app = typer.Typer(
     name="selfguide",
@@ -46,42 +50,46 @@ app = typer.Typer(
 
 **Examples**
 
-    selfguide demo                                     see it work, in about three minutes
+    selfguide demo                                         see it work
 
-    selfguide train notes.txt                          tune the embedded encoder on your sentences
+    selfguide train notes.txt                              tune mini, built in
 
-    selfguide adapt notes.txt --encoder all-MiniLM-L6-v2   make a good encoder better on your sentences
+    selfguide adapt notes.txt --encoder all-MiniLM-L6-v2   adapt a good encoder
 
-    selfguide train notes.txt --encoder bert-base-uncased --dev pairs.tsv --output notes-encoder
+    selfguide train notes.txt --encoder bert-base-uncased --dev pairs.tsv
 
     selfguide encode notes.txt --encoder notes-encoder --output notes.npy
 
     selfguide eval mini notes-encoder --tasks sts --data data
 
-    selfguide similarity "a late train" "the train has a delay" --encoder notes-encoder
+    selfguide similarity "a late train" "a delayed train" --encoder notes-encoder
 """,
 )
 
 _TRAIN_CONTEXT = {"allow_extra_args": True, "ignore_unknown_options": True}
 
-app.command(cls=RunCommand, context_settings=_TRAIN_CONTEXT)(train)
-app.command(cls=AdaptCommand, context_settings=_TRAIN_CONTEXT)(adapt)
-app.command()(calibrate)
-app.command()(encode)
-app.command()(export)
-app.command()(similarity)
-app.command()(index)
-app.command()(search)
-app.command()(serve)
-app.command("eval")(evaluate)
-app.command()(compare)
-app.command()(study)
-app.command()(probe)
-app.command()(report)
-app.command("map")(map_command)
-app.command()(methods)
-app.command()(cache)
-app.command()(demo)
+_MAKE, _USE, _JUDGE, _MORE = "Make an encoder", "Put it to work", "Judge it", "More"
+app.command(cls=RunCommand, context_settings=_TRAIN_CONTEXT, rich_help_panel=_MAKE)(train)
+app.command(cls=AdaptCommand, context_settings=_TRAIN_CONTEXT, rich_help_panel=_MAKE)(adapt)
+app.command(rich_help_panel=_MAKE)(calibrate)
+app.command(rich_help_panel=_USE)(encode)
+app.command(rich_help_panel=_USE)(similarity)
+app.command(rich_help_panel=_USE)(index)
+app.command(rich_help_panel=_USE)(search)
+app.command(rich_help_panel=_USE)(serve)
+app.command(rich_help_panel=_USE)(export)
+app.command("map", rich_help_panel=_USE)(map_command)
+app.command("eval", rich_help_panel=_JUDGE)(evaluate)
+app.command(rich_help_panel=_JUDGE)(compare)
+app.command(rich_help_panel=_JUDGE)(study)
+app.command(rich_help_panel=_JUDGE)(probe)
+app.command(rich_help_panel=_JUDGE)(report)
+app.command(rich_help_panel=_MORE)(demo)
+app.command(rich_help_panel=_MORE)(methods)
+app.command(rich_help_panel=_MORE)(cache)
+for _info in app.registered_commands:
+    if _info.cls is TyperCommand:
+        _info.cls = HelpfulCommand
 
 
 def _version(wanted: bool) -> None:
@@ -110,15 +118,14 @@ _CommandLineError: type[Any] = typer.BadParameter.__mro__[1]
 
 def run() -> None:
     """Entry point: errors become one sentence on standard error and a non-zero exit. SELFGUIDE_DEBUG=1 shows tracebacks."""
-    debug = os.environ.get("SELFGUIDE_DEBUG") == "1"
+    debug = debugging()
     try:
         with _ending_in_order():
             # Not standalone: typer would print errors in boxes of its own, and exit silently on Ctrl-C.
             code = app(standalone_mode=False, prog_name="selfguide")
             sys.stdout.flush()  # here, where a closed pipe can still be ignored
     except _CommandLineError as error:
-        command = error.ctx.command_path if error.ctx is not None else "selfguide"
-        _fail(f"{_sentence(error.format_message())} `{command} --help` explains the options.", error.exit_code)
+        _fail(f"{_mistake(error)} `{_command_of(error)} --help` explains the options.", error.exit_code)
     except SelfguideError as error:
         if debug:
             raise
@@ -138,12 +145,29 @@ def run() -> None:
         if known is None:
             _fail_unforeseen(error)
         place = f" ({known.filename})" if known.filename else ""
-        _fail(f"{known.strerror if known is error and known.strerror else _one_line(error)}{place}.", 1)
+        _fail(f"{known.strerror if known is error and known.strerror else _clause(error)}{place}.", 1)
     else:
         if code == 130:  # what typer makes of Ctrl-C
             _fail("Interrupted.", 130)
         if code:
             sys.exit(code)
+
+
+def _mistake(error: Any) -> str:
+    """Return a mistake on the command line as a sentence; of typer's guesses at an unknown option, those that are near."""
+    if type(error).__name__ != "NoSuchOption":
+        return _sentence(error.format_message())
+    option = error.option_name
+    near = difflib.get_close_matches(option, error.possibilities or (), 1, 0.7)
+    return f"There is no option {option}." + (f" Did you mean {near[0]}?" if near else "")
+
+
+def _command_of(error: Any) -> str:
+    """Return the command that a mistake was made with; typer does not always say."""
+    if error.ctx is not None:
+        return str(error.ctx.command_path)
+    names = {info.name or getattr(info.callback, "__name__", "") for info in app.registered_commands}
+    return f"selfguide {sys.argv[1]}" if len(sys.argv) > 1 and sys.argv[1] in names else "selfguide"
 
 
 @contextmanager
@@ -166,20 +190,20 @@ def _ending_in_order() -> Iterator[None]:
 
 def _fail_unforeseen(error: BaseException | None) -> NoReturn:
     _fail(
-        f"Unexpected error, which is a bug in selfguide: {type(error).__name__}: {_one_line(error)}. "
+        f"Unexpected error, which is a bug in selfguide: {type(error).__name__}: {_clause(error)}. "
         "Set SELFGUIDE_DEBUG=1 to see where, and please report it.",
         70,
     )
 
 
-def _one_line(message: object) -> str:
+def _clause(message: object) -> str:
     """Another library's message, which may have several lines, as the beginning of a sentence."""
-    return " ".join(str(message).split()).rstrip(".")
+    return one_line(message).rstrip(".")
 
 
 def _sentence(message: object) -> str:
     """Other people's messages as a sentence of ours."""
-    text = _one_line(message)
+    text = _clause(message)
     return text if text.endswith(("?", "!")) else f"{text}."
 
 

@@ -11,6 +11,7 @@ import typer
 from selfguide.cli import options as shared
 from selfguide.cli.text_options import ReadingOptions
 from selfguide.data import Sentences
+from selfguide.data.kept_inputs import refuse_to_replace
 from selfguide.errors import SelfguideError, UsageError
 from selfguide.progress import Reporter
 
@@ -44,7 +45,7 @@ def map_command(
     *,
     reading: ReadingOptions,
 ) -> None:
-    """Draw a map of a text: every sentence a point, similar ones together, groups with the words that tell them apart.
+    """Draw a map of a text: every sentence a point, similar ones together, groups named by their characteristic words.
 
     The page is one file without any other: pan, zoom, hover, search, see the nearest sentences of each. It carries the sentences.
     Needs the extra selfguide[map].
@@ -63,9 +64,12 @@ def map_command(
     if not os.access(output.parent, os.W_OK):
         raise SelfguideError(f"The map cannot be written to {output.parent}: Permission denied.")
     for path in (output, table):
+        refuse_to_replace(path, text)
         if path.exists() and not overwrite:
             raise UsageError(f"{path} exists already; choose another --output, or use --overwrite to replace it.")
     sentences = Sentences(text, reading.text_options())
+    for path in (output, table):
+        refuse_to_replace(path, sentences.files())
 
     # Imported only now, so that help and errors in the text do not wait for torch.
     from selfguide.mapping.text_map import sentence_map

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from selfguide.cli import options as shared
+from selfguide.data.kept_inputs import refuse_to_replace
 from selfguide.errors import SelfguideError, UsageError
 from selfguide.files import write_text
 
@@ -56,6 +57,8 @@ def probe(
     reporter = Reporter(quiet=quiet)
     # A file that cannot be written is reported before minutes are spent on computing its content.
     _check_outputs(plot, json_file)
+    if json_file is not None and pairs is not None:
+        refuse_to_replace(json_file, [pairs], "--json")
     rows = _data(task, data, pairs, reporter)
 
     from selfguide.evaluation.probe import check_poolings
@@ -81,6 +84,8 @@ def _check_outputs(plot: Path | None, json_file: Path | None) -> None:
         from selfguide.report.heatmap import check_plot_path
 
         check_plot_path(plot)
+    if json_file is not None and json_file.suffix.lower() != ".json":  # it is replaced without a question
+        raise UsageError(f"--json {json_file} must end in .json.")
     if json_file is not None and (json_file.is_dir() or not json_file.parent.is_dir()):
         reason = "it is a folder" if json_file.is_dir() else f"there is no folder {json_file.parent}"
         raise UsageError(f"The scores cannot be written to {json_file}: {reason}.")

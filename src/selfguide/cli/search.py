@@ -10,7 +10,7 @@ import typer
 
 from selfguide.cli import options as shared
 from selfguide.errors import UsageError
-from selfguide.progress import Reporter
+from selfguide.progress import Reporter, counted
 
 if TYPE_CHECKING:
     from selfguide.search.index import Answer, Hit
@@ -122,15 +122,16 @@ def _compare(
     found = near_duplicates(open_index(index), percentile, seed=seed, reporter=reporter)
     reporter.note(
         f"Percentile {percentile:g} of {found.sampled:,} random pairs is a cosine of {found.threshold:.3f}; about "
-        f"{found.expected:,} pairs are above."
+        f"{counted(found.expected, 'pair', 'is', 'are')} above."
     )
     done = found.write(output, cleaned, closest=limit)
     for pair in done.closest:
         typer.echo(f"{pair.cosine:6.3f}  {pair.first_text}\n        {pair.second_text}")
     written = f" in {output}" if output else ""
-    reporter.note(f"{done.pairs:,} pairs{written}; {done.dropped:,} rows are near to one before them.")
+    near = "row is near to one before it" if done.dropped == 1 else "rows are near to one before them"
+    reporter.note(f"{counted(done.pairs, 'pair')}{written}; {done.dropped:,} {near}.")
     if cleaned is not None:
-        reporter.note(f"{len(found.index) - done.dropped:,} sentences in {cleaned}")
+        reporter.note(f"{counted(len(found.index) - done.dropped, 'sentence')} in {cleaned}")
 
 
 def _show(answer: Answer) -> None:

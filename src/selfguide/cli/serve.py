@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import os
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from selfguide.cli import options as shared
-from selfguide.errors import UsageError
 from selfguide.progress import Reporter
+from selfguide.system import require_packages
 
 _LIMITS = "Limits"
 
@@ -107,11 +106,7 @@ def serve(
 
         SELFGUIDE_API_KEY=... selfguide serve notes=notes-encoder mini --host 0.0.0.0 --port 80
     """
-    missing = [name for name in ("fastapi", "uvicorn", "prometheus_client") if find_spec(name) is None]
-    if missing:
-        raise UsageError(
-            f"`selfguide serve` needs {' and '.join(missing)}, which is not installed: pip install 'selfguide[serve]'."
-        )
+    require_packages("`selfguide serve` needs", "serve", "fastapi", "uvicorn", "prometheus_client")
     from selfguide.serving.settings import KEY_VARIABLE, ServeOptions, ServeSettings, named_encoders, read_keys
 
     settings = ServeSettings(

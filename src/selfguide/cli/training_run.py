@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from typer.core import TyperCommand
 
 from selfguide.cli import options as shared
+from selfguide.cli.help_pages import HelpfulCommand
 from selfguide.cli.text_options import ReadingOptions
 from selfguide.errors import UsageError
 from selfguide.models.starting_points import RAW, SENTENCE_ENCODER, Kind
@@ -86,7 +86,7 @@ class RunOptions:
     limit: Annotated[int | None, _setting("Read at most this many sentences.", _TEXT)] = None
 
 
-class RunCommand(TyperCommand):
+class RunCommand(HelpfulCommand):
     """A command whose help shows the defaults of the method that the command line names."""
 
     starts_from: Kind | None = None

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from selfguide.comparison.cells import Cell, CellFolder, CellRecord, SharedSetting, split_by_setting
 from selfguide.comparison.progress import CellProgress, duration, seconds_left
-from selfguide.comparison.runner import cores, process_count, run_jobs, split_finished
+from selfguide.comparison.runner import process_count, run_jobs, split_finished
 from selfguide.comparison.sharing import SharedCells
 from selfguide.comparison.specs import GivenMethods, Spec, parse_specs, without_rows
 from selfguide.comparison.summary import Summary, summarise
@@ -29,6 +29,7 @@ from selfguide.comparison.texts import (
 )
 from selfguide.comparison.worker import DEV, ENCODER, ROWS, TEXT, CellJob, ScoringData
 from selfguide.data import TextOptions
+from selfguide.data.kept_inputs import refuse_encoder_folder
 from selfguide.errors import InterruptedRun, UsageError
 from selfguide.evaluation.evaluate import load_tasks, warn_of_languages
 from selfguide.evaluation.protocol import Protocol
@@ -37,6 +38,7 @@ from selfguide.locks import owned_folder, waited_for
 from selfguide.options import LARGEST_SEED
 from selfguide.progress import Reporter, counted
 from selfguide.report.folders import write_report_or_warn
+from selfguide.system import cores
 
 if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
@@ -150,6 +152,8 @@ def compare(
         raise UsageError(
             f"There is no row {baseline!r} to compare with; there are {', '.join(s.label for s in specs)}."
         )
+    if output is not None:
+        refuse_encoder_folder(Path(output))
     if keep and output is None:
         raise UsageError("To keep the encoders, name the folder of the comparison: output=FOLDER.")
     cells = _cells(specs, _seeds(seeds))
@@ -291,6 +295,7 @@ def _run(
                     break
                 shared.wait()
     except (KeyboardInterrupt, InterruptedRun):
-        kept = f" {len(done) + len(ended)} of {counted(len(done) + len(due), 'cell')} kept in {output}; the same command goes on."
+        total = counted(len(done) + len(due), "cell")
+        kept = f" {len(done) + len(ended)} of {total} kept in {output}; the same command continues."
         raise InterruptedRun("Interrupted." + (kept if output is not None else "")) from None
     return ended

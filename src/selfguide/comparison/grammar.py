@@ -1,6 +1,6 @@
-"""The grammar of a comparison's rows: where a label, the stages of a chain and their options begin and end.
+"""The grammar of a comparison's rows: labels, chained stages and their options.
 
-Values are still words here; :mod:`selfguide.comparison.specs` turns them into options.
+Values are still text here; :mod:`selfguide.comparison.specs` turns them into options.
 """
 
 from __future__ import annotations

@@ -74,7 +74,7 @@ def seconds_left(cells: Sequence[Cell], known: Sequence[CellRecord], sentences: 
 
 
 def duration(seconds: float) -> str:
-    """Return a duration in the unit that reads best."""
+    """Return a duration in a readable unit."""
     if seconds < 90:
         return f"{max(1, round(seconds))} s"
     return f"{seconds / 60:.0f} min" if seconds < 90 * 60 else f"{seconds / 3600:.1f} h"

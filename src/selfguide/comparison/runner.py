@@ -22,9 +22,10 @@ from selfguide.comparison.child import DONE
 from selfguide.comparison.worker import CellJob, run_cell
 from selfguide.errors import UsageError
 from selfguide.progress import Reporter
+from selfguide.system import cores
 
 _THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "RAYON_NUM_THREADS")
-_GRACE_S = 10.0  # for a stopped process to clean up after itself
+_GRACE_S = 10.0  # for a stopped process to clean up
 Record = TypeVar("Record")
 _Made = TypeVar("_Made", covariant=True)
 
@@ -62,13 +63,6 @@ class SubprocessJob(Protocol[_Made]):
         Returns:
             The record.
         """
-
-
-def cores() -> int:
-    """Return the number of processor cores that this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
 
 
 def process_count(asked: int | None, device: str, cells: int) -> int:

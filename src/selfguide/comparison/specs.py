@@ -4,7 +4,7 @@ As words:
 
     simcse                                    a method's name
     simcse:learning_rate=5e-5:dropout=0.05    with training settings and options of the method
-    slow=simcse:learning_rate=1e-6            under a label of one's own
+    slow=simcse:learning_rate=1e-6            under another label
     simcse+whitening:k=256                    train the first, then fit the second on its result
     package.module:Class:epochs=2             a method of another package, or of a file in this folder
 """

@@ -92,7 +92,7 @@ class Summary:
     baseline: str
     best: str | None
     floor: str | None
-    """The row of the floor (the bag of words), if it was run."""
+    """The row of the baseline (the bag of words), if it was run."""
     metrics: dict[str, str]
 
     def __getitem__(self, label: str) -> Row:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 import pickle
 import time
 import traceback
@@ -14,13 +13,14 @@ from typing import TYPE_CHECKING
 from selfguide.comparison.cells import Cell, CellFolder, CellRecord, SharedSetting
 from selfguide.comparison.reuse import ENCODERS, ReusableCell, find_reusable_cell
 from selfguide.comparison.texts import read_sentences
-from selfguide.errors import InterruptedRun, SelfguideError
+from selfguide.errors import InterruptedRun, SelfguideError, one_line
 from selfguide.evaluation.embedder import embedder
 from selfguide.evaluation.evaluate import score_all
 from selfguide.evaluation.protocol import Protocol
 from selfguide.evaluation.rows import TaskData
 from selfguide.evaluation.sts import score_pairs
 from selfguide.progress import Reporter
+from selfguide.system import debugging, timestamp
 from selfguide.training.configuration import RunConfig
 from selfguide.versions import versions
 
@@ -116,9 +116,9 @@ def run_cell(job: CellJob) -> CellRecord:
     except SelfguideError as error:
         record = failed_record(job, str(error), reporter.warnings)
     except Exception as error:
-        if os.environ.get("SELFGUIDE_DEBUG") == "1":
+        if debugging():
             traceback.print_exc()
-        record = failed_record(job, f"{type(error).__name__}: {' '.join(str(error).split())}", reporter.warnings)
+        record = failed_record(job, f"{type(error).__name__}: {one_line(error)}", reporter.warnings)
     CellFolder(job.output).write(job.cell, record)
     return record
 
@@ -126,7 +126,7 @@ def run_cell(job: CellJob) -> CellRecord:
 def failed_record(job: CellJob, error: str, warnings: list[str] | None = None) -> CellRecord:
     """Return the record of a cell without scores."""
     return CellRecord.of(
-        job.cell, job.setting, error=error, warnings=tuple(warnings or ()), command=job.command, finished=_now()
+        job.cell, job.setting, error=error, warnings=tuple(warnings or ()), command=job.command, finished=timestamp()
     )
 
 
@@ -155,7 +155,7 @@ def _scored(job: CellJob, reporter: Reporter) -> CellRecord:
         threads=torch.get_num_threads(),
         versions=versions("scipy", "scikit-learn"),
         command=job.command,
-        finished=_now(),
+        finished=timestamp(),
     )
 
 
@@ -165,12 +165,11 @@ def _trained(job: CellJob, reused: ReusableCell | None, reporter: Reporter) -> t
     from selfguide.runs.run import GIVEN_ENCODER, run
 
     encoder: SentenceTransformer | None = None
-    device = None if job.device == "auto" else job.device
     steps, done = 0, 0
     if reused is not None:
-        encoder, steps, done = load(reused.folder, device=device), reused.steps, reused.stages
+        encoder, steps, done = load(reused.folder, device=job.device), reused.steps, reused.stages
     elif not job.encoder:
-        encoder = load_encoder(job.work / ENCODER, device=device)
+        encoder = load_encoder(job.work / ENCODER, device=job.device)
     for stage in job.cell.spec.stages[done:]:
         seed = {} if job.cell.seed is None else {"seed": job.cell.seed}
         config = RunConfig(
@@ -187,7 +186,3 @@ def _trained(job: CellJob, reused: ReusableCell | None, reporter: Reporter) -> t
         steps += record.steps
     assert encoder is not None
     return encoder, steps
-
-
-def _now() -> str:
-    return time.strftime("%Y-%m-%dT%H:%M:%S%z")

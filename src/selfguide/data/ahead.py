@@ -16,10 +16,10 @@ _POLL_S = 0.1
 def prepared_ahead(make: Callable[[Callable[[], bool]], Generator[T, None, None]]) -> Generator[T, None, None]:
     """Yield what a function yields; it runs in a thread, one item ahead.
 
-    No more than two items are there at a time: the one that is used, and the one that is being made or waits.
+    At most two items exist at a time: the one in use, and the next one.
 
     Args:
-        make: Gets a function that says whether nothing more is wanted, which it asks now and then, and yields the items.
+        make: Yields the items; it gets a function that says whether to stop, and calls it now and then.
 
     Yields:
         The items, in order; an exception of the thread comes after those before it.

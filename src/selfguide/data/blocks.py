@@ -1,4 +1,4 @@
-"""Clean sentences a few thousand at a time, without an object for each of them where nobody asks for one."""
+"""Clean sentences a few thousand at a time, without a Python object for each unless one is needed."""
 
 from __future__ import annotations
 
@@ -7,13 +7,31 @@ from functools import cached_property
 from itertools import compress
 from typing import TYPE_CHECKING, Any
 
+from selfguide.data.dedup import hash_sentences
+
 if TYPE_CHECKING:
     import numpy as np
     import pyarrow as pa
     from numpy.typing import NDArray
 
+    from selfguide.data.dedup import Hashes
+
     Mask = NDArray[np.bool_]
-    Places = NDArray[np.int32]
+    Positions = NDArray[np.int32]
+
+
+class SplitLines(list[str]):
+    """Lines of a text and, so that they need not be joined and encoded again, the text itself. It is not to be changed.
+
+    Args:
+        text: The text; a line break at its end begins another, empty line.
+        encoded: The same in UTF-8.
+    """
+
+    def __init__(self, text: str, encoded: bytes) -> None:
+        super().__init__(text.split("\n"))
+        self.text = text
+        self.encoded = encoded
 
 
 class Block:
@@ -27,7 +45,7 @@ class Block:
     """
 
     def __init__(
-        self, count: int, *, strings: list[str] | None = None, lines: Any = None, ends: Places | None = None
+        self, count: int, *, strings: list[str] | None = None, lines: Any = None, ends: Positions | None = None
     ) -> None:
         self.count = count
         self._strings = strings
@@ -57,7 +75,7 @@ class Block:
         return ("\n".join(self.strings) + "\n").encode() if self.count else b""
 
     @cached_property
-    def ends(self) -> Places:
+    def ends(self) -> Positions:
         """Where the line break of each line is."""
         import numpy as np
 
@@ -66,6 +84,15 @@ class Block:
     def drop_strings(self) -> None:
         """Keep lines alone, which take half of the memory."""
         self._strings = None if len(self.lines) else self._strings
+
+    def hashes(self) -> Hashes:
+        """Return the hashes of the sentences, as :func:`~selfguide.data.dedup.hash_sentences` gives them."""
+        import numpy as np
+
+        lines = self.__dict__.get("lines")
+        if not (isinstance(lines, bytes) and lines.isascii()):
+            return hash_sentences(self.strings)
+        return hash_sentences(self.strings, (np.diff(self.ends, prepend=-1) - 1).astype(np.uint64))
 
     def blank(self) -> Mask:
         """Return which sentences are empty."""
@@ -77,7 +104,7 @@ class Block:
         """Return some of the sentences.
 
         Args:
-            wanted: True for those that stay.
+            wanted: True for the sentences to keep.
         """
         import pyarrow as pa
 
@@ -87,7 +114,7 @@ class Block:
         return Block(len(kept), lines=kept.buffers()[2])
 
     def first(self, count: int) -> Block:
-        """Return the sentences before a number."""
+        """Return the first sentences."""
         return self if count >= self.count else Block.of(self.strings[:count])
 
     def to_arrow(self) -> pa.Array:
@@ -98,11 +125,11 @@ class Block:
         if self._strings is not None:
             return pa.array(self._strings, pa.string())
         codes = np.frombuffer(self.lines, dtype=np.uint8)
-        breaks: Places = np.arange(self.count, dtype=np.int32)  # how many there are before each line
+        breaks: Positions = np.arange(self.count, dtype=np.int32)  # how many there are before each line
         return self._as_arrow(codes[codes != ord("\n")], np.subtract(self.ends, breaks, dtype=np.int32))
 
     @staticmethod
-    def _as_arrow(content: Any, ends: Places) -> pa.Array:
+    def _as_arrow(content: Any, ends: Positions) -> pa.Array:
         import numpy as np
         import pyarrow as pa
 

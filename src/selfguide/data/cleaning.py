@@ -11,17 +11,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, TypeVar, cast
 
 from selfguide.data.ahead import prepared_ahead
-from selfguide.data.blocks import Block
-from selfguide.data.dedup import SeenHashes, hash_sentences
+from selfguide.data.blocks import Block, SplitLines
+from selfguide.data.dedup import SeenHashes
 from selfguide.data.options import TextOptions
 from selfguide.data.spilled import IN_MEMORY, SEGMENT, Segment, SpilledHashes
 from selfguide.errors import SelfguideError
 from selfguide.files import private_folder
 
 if TYPE_CHECKING:
-    from selfguide.data.dedup import Mask, Places
+    from selfguide.data.dedup import Mask, Positions
 
-    Rows = Places
+    Rows = Positions
 
 T = TypeVar("T")
 
@@ -114,11 +114,14 @@ def rows_to_clean(batch: Sequence[Row], max_chars: int) -> tuple[list[int], Bloc
     import numpy as np
 
     everything = list(range(len(batch)))
-    if set(map(type, batch)) != {str}:
+    if isinstance(batch, SplitLines):
+        text, lines = batch.text, batch.encoded + b"\n"
+    elif set(map(type, batch)) == {str}:
+        text = "\n".join(cast("Sequence[str]", batch))
+        lines = (text + "\n").encode("utf-8", "surrogatepass")
+    else:
         return everything, None
     strings = cast("list[str]", batch)
-    text = "\n".join([*strings, ""])
-    lines = text.encode("utf-8", "surrogatepass")
     codes = np.frombuffer(lines, dtype=np.uint8)
     ends = np.flatnonzero(codes == ord("\n"))
     if ends.size != len(batch):  # a row has a line break inside
@@ -228,7 +231,7 @@ class RowFilter:
                 for segment in segments:
                     yield segment, spilled.first_occurrences(segment.take_hashes())
 
-        # Three threads: one reads and cleans, one looks for repeats, and this one gives the rows to whoever asks.
+        # Three threads: one reads and cleans, one looks for repeats, and this one hands the rows to the consumer.
         with closing(ahead(judged)) as segments:
             for segment, first in segments:
                 start = 0
@@ -268,7 +271,7 @@ class RowFilter:
         filtered = self._cleaned(batch)
         if self._seen is None or not filtered.sentences:
             return filtered
-        return _marked(filtered, self._seen.first_occurrences(hash_sentences(filtered.sentences.strings)))
+        return _marked(filtered, self._seen.first_occurrences(filtered.sentences.hashes()))
 
     def _cleaned(self, batch: list[Row]) -> FilteredBatch:
         """Clean rows and drop blank and over-long ones, but not yet the repeats."""

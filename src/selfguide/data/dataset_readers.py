@@ -30,6 +30,10 @@ class ParquetReader(Reader):
         self._start, self._stop = rows
         self._read = 0.0
 
+    def file(self) -> Path | None:
+        """See :meth:`Reader.file`."""
+        return self.path
+
     def progress(self) -> tuple[int, int] | None:
         """See :meth:`Reader.progress`."""
         try:

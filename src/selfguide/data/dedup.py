@@ -1,8 +1,8 @@
 """Exact de-duplication of a stream of many millions of sentences in little memory.
 
-It is written by hand because nothing at hand does this on a stream: a Python set of 50 million strings needs several
+It is written by hand because no library at hand does this on a stream: a Python set of 50 million strings needs several
 gigabytes, data frames and ``datasets`` hold or sort the whole text, and a Bloom filter drops new sentences at random.
-Here a sentence is remembered as a 64-bit hash (Python's own, which is keyed anew in every process, so that nobody can prepare
+Here a sentence is remembered as a 64-bit hash (Python's own, which is keyed anew in every process, so that no one can prepare
 sentences that share one), and the hashes are kept in a few sorted numpy arrays ("runs"), merged as they
 grow so that each is at least twice as long as the next. That takes 8 bytes per distinct sentence (16 while the longest runs
 are merged), and a lookup is a handful of binary searches. The probability that any two of 50 million distinct sentences share
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     Hashes = NDArray[np.uint64]
     Mask = NDArray[np.bool_]
-    Places = NDArray[np.intp]
+    Positions = NDArray[np.intp]
 
 BUFFER_SIZE = 32_768
 
@@ -33,11 +33,12 @@ _LENGTH_KEY = 0x9E3779B97F4A7C15
 _OWN_HASH = sys.hash_info.width == 64 and sys.hash_info.algorithm.startswith("siphash")
 
 
-def hash_sentences(sentences: Sequence[str]) -> Hashes:
+def hash_sentences(sentences: Sequence[str], lengths: Hashes | None = None) -> Hashes:
     """Return a 64-bit hash of each sentence, equal for equal sentences within this process.
 
     Args:
         sentences: The sentences.
+        lengths: The number of characters of each, where they are known.
 
     Returns:
         Their hashes: SipHash, or BLAKE2b where Python's own hash is another or shorter.
@@ -49,11 +50,12 @@ def hash_sentences(sentences: Sequence[str]) -> Hashes:
         return np.frombuffer(b"".join(digests), dtype=np.uint64)
     hashes = np.fromiter(map(hash, sentences), dtype=np.int64, count=len(sentences)).view(np.uint64)
     # Python hashes the bytes in memory, which two characters of ASCII and one of Chinese may share; their lengths differ.
-    lengths = np.fromiter(map(len, sentences), dtype=np.uint64, count=len(sentences))
+    if lengths is None:
+        lengths = np.fromiter(map(len, sentences), dtype=np.uint64, count=len(sentences))
     return hashes ^ (lengths * np.uint64(_LENGTH_KEY))
 
 
-def distinct(hashes: Hashes) -> tuple[Hashes, Places]:
+def distinct(hashes: Hashes) -> tuple[Hashes, Positions]:
     """Return the different hashes, sorted, and where each occurs first (``numpy.unique``, whose stable sort is far slower)."""
     import numpy as np
 

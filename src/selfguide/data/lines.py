@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
+from selfguide.data.blocks import SplitLines
 from selfguide.data.cleaning import MarkedText
 from selfguide.data.messages import REPLACE_BAD_UTF8
 from selfguide.errors import SelfguideError
@@ -65,16 +66,15 @@ class Meter:
 
     @contextmanager
     def watching(self, file: Any) -> Iterator[Any]:
-        """Watch a file while it is open, and close it."""
+        """Yield a file that is watched while it is open, and close it."""
         with file:
             self._file = file
             try:
                 yield file
             finally:
                 self._file = None
-                with suppress(
-                    OSError, ValueError
-                ):  # a pipe has no places; the garbage collector may have closed a file
+                # A pipe has no position, and the garbage collector may have closed a file.
+                with suppress(OSError, ValueError):
                     self._last = file.tell()
 
     @property
@@ -180,7 +180,7 @@ class _Recoded:
         return self._next(self._stream.read, size)
 
     def read1(self, size: int) -> bytes:
-        """Return what is there now."""
+        """Return what can be read without waiting."""
         return self._next(getattr(self._stream, "read1", self._stream.read), size)
 
     def _next(self, read: Callable[[int], bytes], size: int) -> bytes:
@@ -201,7 +201,7 @@ class _Recoded:
 
 @contextmanager
 def _standard_input(stdin: BinaryIO | None) -> Iterator[BinaryIO]:
-    """Give standard input, which is not ours to close."""
+    """Yield standard input, which is not closed here."""
     stream = stdin if stdin is not None else getattr(sys.stdin, "buffer", None)
     if stream is None:
         raise SelfguideError("Standard input is closed: pass a file instead of -.")
@@ -316,7 +316,7 @@ def text_chunks(source: ByteSource, longest: int, on_bad_utf8: str) -> Iterator[
     """
     for chunk in line_chunks(source.blocks(), longest):
         try:
-            lines: list[str] = [_decoded_head(chunk.data)] if not chunk.whole else chunk.data.decode().split("\n")
+            lines = SplitLines(chunk.data.decode(), chunk.data) if chunk.whole else [_decoded_head(chunk.data)]
         except UnicodeDecodeError:
             yield from _decoded_one_by_one(chunk, source.name, on_bad_utf8)
         else:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 from collections.abc import Generator, Iterable, Iterator
 from contextlib import closing
-from typing import Any, ClassVar, Literal
+from pathlib import Path
+from typing import Any, ClassVar, Literal, cast
 
 from selfguide.data.bad_rows import BadRows
 from selfguide.data.cleaning import Record, Row, has_surrogates, replace_surrogates
@@ -37,7 +38,7 @@ class Reader:
     took: str | None = None
     """Which column or field is read and why, for the user to check; known after the first row."""
     with_columns = False
-    """Whether rows bring the other cells of their record along, as :class:`~selfguide.data.cleaning.Record`."""
+    """Whether rows carry the other cells of their record, as :class:`~selfguide.data.cleaning.Record`."""
 
     def __init__(self, name: str, *, one_shot: bool = False) -> None:
         self.name = name
@@ -48,6 +49,10 @@ class Reader:
         if not self.one_shot:
             with closing(self.batches()) as batches:
                 next(batches, None)
+
+    def file(self) -> Path | None:
+        """Return the file that is read; ``None`` where the source is none."""
+        return None
 
     def progress(self) -> tuple[int, int] | None:
         """Return how much of the source has been read and how much there is, in bytes; ``None`` where that is not known."""
@@ -84,6 +89,10 @@ class FileReader(Reader):
         self.source = source
         self._options = options
 
+    def file(self) -> Path | None:
+        """See :meth:`Reader.file`."""
+        return self.source.path
+
     def progress(self) -> tuple[int, int] | None:
         """See :meth:`Reader.progress`."""
         path = self.source.path
@@ -104,7 +113,7 @@ class LinesReader(FileReader):
         # 4 bytes, and some may be white space.
         longest = max(4 * BLOCK, 8 * self._options.max_chars)
         for lines in text_chunks(self.source, longest, self._options.on_bad_utf8):
-            yield list[Row](lines)
+            yield cast("list[Row]", lines)
 
 
 class JsonReader(FileReader):
@@ -188,7 +197,7 @@ class JsonReader(FileReader):
 
 
 def _records(lines: Iterable[str]) -> Iterator[dict[str, Any]]:
-    """Yield the records among some lines; those that are none are met again, and refused, when they are read."""
+    """Yield the records among some lines; others are skipped here and refused when they are read."""
     for line in lines:
         try:
             record = json.loads(line)

@@ -106,6 +106,10 @@ class Sentences:
         """Return how much of the text the latest pass has read, from 0 to 1; ``None`` where that is not known."""
         return self._pass.share()
 
+    def files(self) -> list[Path]:
+        """Return the files that are read, those of folders and globs too."""
+        return [path for reader in self._readers if (path := reader.file()) is not None]
+
     def sources_read(self) -> list[str]:
         """Return which column or field is read of which source and why, a line each; a few of many."""
         notes = [reader.took for reader in self._readers if reader.took is not None]

@@ -184,7 +184,7 @@ def _parquet_slices(reader: ParquetReader, rows: int) -> Iterator[Slice]:
 
 
 def _values(column: Any) -> list[bytes]:
-    """Return the values of a column of text as bytes that can be told apart when they are joined."""
+    """Return the values of a column of text as bytes, delimited so that joined values stay distinct."""
     import pyarrow as pa
 
     plain = column.dictionary_decode() if pa.types.is_dictionary(column.type) else column

@@ -19,6 +19,17 @@ from selfguide.data.tables import TableReader
 from selfguide.errors import SelfguideError, UsageError
 
 _FORMATS = (".txt", ".csv", ".tsv", ".jsonl", ".ndjson", ".parquet")
+_UNFINISHED = (".partial", ".calibrating")
+_NOT_TEXT = (
+    ("modules.json",),
+    ("config.json", "model.safetensors"),
+    ("config.json", "pytorch_model.bin"),
+    ("scores.json", "scores.csv"),
+    ("comparison.json",),
+    ("study.json",),
+    ("index.json", "rows.lance"),
+)
+"""Files by which encoders and what selfguide's commands write are known."""
 _HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+", re.ASCII)
 
 
@@ -57,16 +68,28 @@ def _readers(name: str, options: TextOptions, stdin: BinaryIO | None) -> Iterato
 
 
 def _text_files(folder: Path) -> list[Path]:
-    """Return the files of text below a folder, sorted; hidden files and folders are left out.
+    """Return the files of text below a folder, sorted.
+
+    Hidden files and folders are left out, and so are encoders, unfinished outputs and results: the vocabulary of an encoder
+    and a table of scores look like text.
 
     Raises:
         SelfguideError: There is none.
     """
+    made: dict[Path, bool] = {}
+
+    def is_text(path: Path) -> bool:
+        inside = path.relative_to(folder)
+        if any(part.startswith(".") for part in inside.parts):
+            return False
+        between = [folder / parent for parent in inside.parents if parent.name]
+        return not any(made.setdefault(parent, _is_no_text(parent)) for parent in between)
+
     found = [
         path
         for path in sorted(folder.rglob("*"))
         if path.is_file()
-        and not any(part.startswith(".") for part in path.relative_to(folder).parts)
+        and is_text(path)
         and (path.with_suffix("") if path.suffix.lower() in COMPRESSIONS else path).suffix.lower() in _FORMATS
     ]
     if not found:
@@ -75,6 +98,13 @@ def _text_files(folder: Path) -> list[Path]:
             f"such as {folder / '*.log'}."
         )
     return found
+
+
+def _is_no_text(folder: Path) -> bool:
+    """Return whether a folder is an encoder, a result or an unfinished output of a command."""
+    return folder.name.endswith(_UNFINISHED) or any(
+        all((folder / name).exists() for name in names) for names in _NOT_TEXT
+    )
 
 
 def _coded(source: ByteSource, options: TextOptions) -> ByteSource:

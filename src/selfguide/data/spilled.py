@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from selfguide.data.blocks import Block
-from selfguide.data.dedup import distinct, hash_sentences
+from selfguide.data.dedup import distinct
 
 if TYPE_CHECKING:
     from selfguide.data.dedup import Hashes, Mask
@@ -138,10 +138,10 @@ class Segment:
         """Append a batch.
 
         Args:
-            flags: What became of its rows.
-            sentences: Those that are left.
+            flags: The flags of its rows.
+            sentences: The sentences that were kept.
         """
-        self._hashes.append(hash_sentences(sentences.strings))
+        self._hashes.append(sentences.hashes())
         sentences.drop_strings()
         self.batches.append((flags, sentences))
         self._rows += len(flags)

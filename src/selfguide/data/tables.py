@@ -78,7 +78,7 @@ class TableReader(FileReader):
         return detect_dialect(sample)
 
     def _divided(self, lines: TextLines, dialect: Dialect, bad: BadRows) -> Iterator[list[str] | None]:
-        """Yield the rows, None for a bad one that is left out."""
+        """Yield the rows, None for a bad row that is skipped."""
         rows = dialect.rows(lines)
         while True:
             first_line = lines.number + 1

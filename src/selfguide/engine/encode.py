@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -17,9 +16,11 @@ from selfguide.engine.digest import model_digest
 from selfguide.engine.torch_runner import token_batches
 from selfguide.engine.vector_files import FORMATS, vector_file
 from selfguide.engine.vector_form import VectorForm, normalised, ranges_file, write_ranges
+from selfguide.engine.vector_form import cosine as cosine
 from selfguide.errors import SelfguideError, UsageError
 from selfguide.models.encoders import load_encoder
 from selfguide.progress import Reporter, counted, share_of
+from selfguide.words import abridged
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -193,10 +194,7 @@ def _setting(encoder: SentenceTransformer, form: VectorForm, backend: str, batch
         "backend": backend,
         "batch size": batch_size,
         "device": encoder.device.type,
-        "normalise": form.normalise,
-        "dim": form.dim,
-        "precision": form.precision,
-        "ranges": None if form.ranges is None else hashlib.sha256(form.ranges.tobytes()).hexdigest()[:16],
+        **form.setting,
     }
 
 
@@ -213,7 +211,7 @@ def check_finite(vectors: NDArray[np.float32], sentences: Sequence[str]) -> None
     bad = np.flatnonzero(~np.isfinite(vectors).all(axis=1))
     if len(bad):
         sentence = sentences[bad[0]]
-        shown = sentence if len(sentence) <= 60 else sentence[:59] + "…"
+        shown = abridged(sentence, 60)
         raise SelfguideError(
             f"The encoder's embedding of {shown!r} is not finite (NaN or infinite), nor are those of {len(bad) - 1:,} other "
             "sentences: its weights are damaged, or its training diverged. Make or copy the encoder again."
@@ -292,24 +290,6 @@ def vector_chunks(
                 yield before[0], finish(before[1]())
         if started is not None:
             yield started[0], finish(started[1]())
-
-
-def cosine(first: NDArray[Any], second: NDArray[Any]) -> NDArray[np.float64]:
-    """Return the cosine of each pair of rows, in double precision.
-
-    Similar embeddings have cosines near 1, where single precision rounds neighbours together, and a rank correlation would
-    measure the rounding.
-
-    Args:
-        first: (count, dim).
-        second: The same shape.
-
-    Returns:
-        The cosines, (count,); 0 where a vector is 0.
-    """
-    first, second = first.astype(np.float64), second.astype(np.float64)
-    norms = np.linalg.norm(first, axis=-1) * np.linalg.norm(second, axis=-1)
-    return (first * second).sum(axis=-1) / np.where(norms > 0, norms, 1.0)
 
 
 def _batched(sentences: Iterable[str], size: int) -> Iterator[list[str]]:

@@ -7,6 +7,8 @@ import os
 from pathlib import Path
 from typing import IO
 
+from selfguide.files import content_hash
+
 
 class GrowingFile:
     """An append-only file and the digest of its valid content, without the first ``start`` bytes."""
@@ -45,11 +47,9 @@ class GrowingFile:
         """
         with self.path.open("rb") as file:
             file.seek(self.start)
-            left = size - self.start
-            while left > 0 and (block := file.read(min(left, 1 << 20))):
-                self._digest.update(block)
-                left -= len(block)
-        if left or self._digest.hexdigest() != digest:
+            self._digest = content_hash(file, size - self.start)
+            complete = file.tell() == size
+        if not complete or self._digest.hexdigest() != digest:
             return False
         os.truncate(self.path, size)
         self._size = size

@@ -20,7 +20,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 _ROWS = 16
-"""Numbers of rows are multiples of this, but for a single one."""
+"""Row counts are rounded up to multiples of this, except for a single row."""
 
 
 def linear(x: Tensor, weight: Tensor, bias: Tensor, gelu: bool = False) -> Tensor:

@@ -6,7 +6,6 @@ A graph is a function of token ids and attention mask. It holds the Transformer 
 
 from __future__ import annotations
 
-import logging
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -25,8 +24,9 @@ from sentence_transformers.sentence_transformer.modules import (
 )
 from torch import Tensor, nn
 
-from selfguide.errors import SelfguideError
+from selfguide.errors import SelfguideError, one_line
 from selfguide.models.encoders import quiet_libraries
+from selfguide.progress import quiet_loggers
 
 if TYPE_CHECKING:
     from onnx import ModelProto
@@ -94,7 +94,7 @@ def exported(
                 verbose=False,
             )
         except Exception as error:
-            reason = " ".join(str(error).split())[:200]
+            reason = one_line(error)[:200]
             raise SelfguideError(
                 f"PyTorch could not export this {type(model[0].model).__name__} to ONNX. Its error: {reason}"
             ) from error
@@ -182,14 +182,7 @@ def quiet_export() -> Iterator[None]:
     Yields:
         Nothing; log levels are restored when the block ends.
     """
-    names = ("torch.onnx", "onnxscript", "onnx_ir", "root")
-    before = {name: logging.getLogger(name).level for name in names}
-    with quiet_libraries(), warnings.catch_warnings():
+    loggers = quiet_loggers("torch.onnx", "onnxscript", "onnx_ir", "root")
+    with quiet_libraries(), warnings.catch_warnings(), loggers:
         warnings.simplefilter("ignore")
-        try:
-            for name in names:
-                logging.getLogger(name).setLevel(logging.ERROR)
-            yield
-        finally:
-            for name, level in before.items():
-                logging.getLogger(name).setLevel(level)
+        yield

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
@@ -13,6 +12,7 @@ from selfguide.engine.tokens import Batch, Tokens, length_limit, tokenise
 from selfguide.engine.torch_runner import Pending, Vectors
 from selfguide.engine.workers import side_by_side
 from selfguide.errors import UsageError
+from selfguide.system import require_packages
 
 # Tokens in a forward pass: int8 layers are so fast that their tensors should stay in the core's own cache.
 PASS_TOKENS = 256
@@ -32,7 +32,7 @@ class OnnxRunner:
     """
 
     def __init__(self, model: SentenceTransformer, int8: bool) -> None:
-        _check_installed()
+        require_packages("The backends onnx and int8 need", "onnx", "onnx", "onnxruntime", "onnxscript")
         if model.device.type != "cpu":
             raise UsageError("The backends onnx and int8 run on the CPU: leave --device out, or use --device cpu.")
         import onnxruntime
@@ -83,11 +83,3 @@ class OnnxRunner:
         threads = torch.get_num_threads()
         side_by_side(work, tokens.batches(PASS_TOKENS, batch_size, threads), threads)
         return lambda: vectors
-
-
-def _check_installed() -> None:
-    missing = [name for name in ("onnx", "onnxruntime", "onnxscript") if find_spec(name) is None]
-    if missing:
-        raise UsageError(
-            f"The backends onnx and int8 need {' and '.join(missing)}, which is not installed: pip install 'selfguide[onnx]'."
-        )

@@ -13,7 +13,6 @@ part keeps two processes from making the same one.
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -30,7 +29,7 @@ from selfguide.engine.digest import model_digest
 from selfguide.engine.encode import check_finite, vector_chunks
 from selfguide.engine.vector_form import VectorForm
 from selfguide.errors import SelfguideError, UsageError
-from selfguide.files import atomic_path, read_json, remove_leftovers, write_text
+from selfguide.files import atomic_path, json_digest, read_json, remove_leftovers, write_text
 from selfguide.locks import claimed, waited_for
 from selfguide.models.encoders import load_encoder
 
@@ -46,7 +45,7 @@ _METADATA = b"selfguide"
 
 @dataclass(frozen=True)
 class Manifest:
-    """What a folder of parts holds, and of what."""
+    """The content of a folder of parts, and the text that it was made from."""
 
     rows: int
     """Rows of the text, and of all parts together."""
@@ -69,8 +68,8 @@ class Manifest:
 
     @cached_property
     def digest(self) -> str:
-        """What tells this manifest from any other."""
-        return hashlib.sha256(json.dumps(asdict(self), sort_keys=True).encode()).hexdigest()
+        """Identifies the manifest."""
+        return json_digest(asdict(self))
 
     @classmethod
     def from_folder(cls, folder: Path) -> Manifest:
@@ -127,15 +126,7 @@ class PartsJob:
     @property
     def setting(self) -> dict[str, Any]:
         """What decides the embeddings besides the encoder, by the names of the options."""
-        ranges = self.form.ranges
-        return {
-            "backend": self.backend,
-            "batch size": self.batch_size,
-            "normalise": self.form.normalise,
-            "dim": self.form.dim,
-            "precision": self.form.precision,
-            "ranges": None if ranges is None else hashlib.sha256(ranges.tobytes()).hexdigest()[:16],
-        }
+        return {"backend": self.backend, "batch size": self.batch_size, **self.form.setting}
 
 
 def check_job(job: PartsJob) -> None:
@@ -258,11 +249,11 @@ def is_finished(folder: Path, manifest: Manifest, number: int) -> bool:
 
     try:
         metadata = pq.read_metadata(part_path(folder, number))
-        told = json.loads((metadata.metadata or {}).get(_METADATA, b"{}"))
+        mark = json.loads((metadata.metadata or {}).get(_METADATA, b"{}"))
     except (OSError, ValueError, pa.ArrowException):
         return False
     return bool(
-        told == {"manifest": manifest.digest, "part": number} and metadata.num_rows == manifest.slices[number].rows
+        mark == {"manifest": manifest.digest, "part": number} and metadata.num_rows == manifest.slices[number].rows
     )
 
 
@@ -283,7 +274,7 @@ def make_parts(
         advance: Called with the number of rows that have been encoded.
 
     Yields:
-        Of each part that another process is not at: its number, and whether it was made now.
+        For each part that no other process is making: its number, and whether it was made now.
 
     Raises:
         UsageError: The encoder is another.
@@ -309,7 +300,7 @@ def make_parts(
                 _make(job, manifest, model, number, advance)
         except OSError as error:
             raise SelfguideError(
-                f"{path} cannot be written: {error.strerror or error}. Finished parts are kept; the same command goes on."
+                f"{path} cannot be written: {error.strerror or error}. Finished parts are kept; the same command continues."
             ) from None
         yield number, True
 
@@ -345,10 +336,10 @@ def _part_file(path: Path, manifest: Manifest, number: int) -> Iterator[Callable
     import pyarrow.parquet as pq
 
     kind = pa.from_numpy_dtype(np.dtype(manifest.type))
-    told = json.dumps({"manifest": manifest.digest, "part": number}).encode()
+    mark = json.dumps({"manifest": manifest.digest, "part": number}).encode()
     schema = pa.schema(
         [("id", pa.int64()), ("sentence", pa.string()), ("embedding", pa.list_(kind, manifest.columns))],
-        metadata={_METADATA: told},
+        metadata={_METADATA: mark},
     )
     with pq.ParquetWriter(str(path), schema, use_dictionary=False) as writer:
 

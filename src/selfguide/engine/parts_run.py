@@ -1,4 +1,4 @@
-"""Encode a text into a folder of parts: by this process, by this process's share, or by a Ray cluster."""
+"""Encode a text into a folder of parts: in this process, as one of several shards, or on a Ray cluster."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from selfguide.engine.parts import (
 from selfguide.engine.parts_check import check_parts
 from selfguide.engine.ray_engine import make_with_ray
 from selfguide.errors import UsageError
-from selfguide.progress import Reporter
+from selfguide.progress import Reporter, counted
 
 ENGINES = ("plain", "ray")
 
@@ -92,7 +92,7 @@ def encode_to_parts(
     mine = numbers_of(manifest, shard)
     todo = [number for number in unfinished(job.folder, manifest) if number % count == index]
     if len(todo) < len(mine):
-        reporter.note(f"{len(mine) - len(todo):,} of {len(mine):,} parts are there already.")
+        reporter.note(f"{len(mine) - len(todo):,} of {counted(len(mine), 'part', 'is', 'are')} there already.")
     made = busy = 0
     with reporter.bar("encoding", sum(manifest.slices[number].rows for number in todo), "sentences") as advance:
         if engine == "ray":

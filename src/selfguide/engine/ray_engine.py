@@ -14,6 +14,8 @@ from typing import Any
 
 from selfguide.engine.parts import Manifest, PartsJob, make_parts
 from selfguide.errors import SelfguideError, UsageError
+from selfguide.progress import counted
+from selfguide.system import cores
 
 
 class PartsActor:
@@ -31,7 +33,7 @@ class PartsActor:
             batch: Their numbers, under ``part``.
 
         Returns:
-            The numbers, how many rows were encoded now, and what went wrong, in words.
+            The numbers, how many rows were encoded now, and the error message if something failed.
         """
         numbers = [int(number) for number in batch["part"]]
         try:
@@ -67,7 +69,7 @@ def make_with_ray(
         return
     ray = _ray()
     address = address or os.environ.get("RAY_ADDRESS") or None
-    local = {} if address else {"num_cpus": workers or _cores(), "include_dashboard": False}
+    local = {} if address else {"num_cpus": workers or cores(), "include_dashboard": False}
     try:
         ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR, **local)
     except (ConnectionError, ValueError, RuntimeError) as error:
@@ -102,7 +104,8 @@ def _run(
         raise _in_words(error) from None
     if busy:
         raise SelfguideError(
-            f"{len(busy):,} parts are being made by another process; when it has ended, the same command makes what is missing."
+            f"{counted(len(busy), 'part', 'is', 'are')} being made by another process; when it has ended, the same command makes "
+            "what is missing."
         )
 
 
@@ -115,19 +118,13 @@ def _in_words(error: BaseException) -> SelfguideError:
             return inner
         inner = getattr(inner, "cause", None) or inner.__cause__
     return SelfguideError(
-        f"A Ray worker failed ({_first_line(error)}). Finished parts are kept; the same command goes on with the others."
+        f"A Ray worker failed ({_first_line(error)}). Finished parts are kept; the same command continues with the others."
     )
 
 
 def _first_line(error: BaseException) -> str:
     lines = [line for line in str(error).splitlines() if line.strip()]
     return lines[-1].strip() if lines else type(error).__name__
-
-
-def _cores() -> int:
-    """Return the number of cores that this process may use."""
-    allowed = getattr(os, "sched_getaffinity", None)
-    return len(allowed(0)) if allowed is not None else os.cpu_count() or 1
 
 
 def _ray() -> Any:

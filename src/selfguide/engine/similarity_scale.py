@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from selfguide.engine.vector_form import normalised
 from selfguide.errors import SelfguideError
 from selfguide.files import folder_digests, json_digest, read_json, write_text
 
@@ -104,9 +105,7 @@ def measure_scale(vectors: NDArray[Any], sentences: Sequence[str], available: in
         raise SelfguideError("there are fewer than two different sentences to compare.")
     if not np.isfinite(vectors).all():
         raise SelfguideError("some embeddings are not finite.")
-    vectors = vectors.astype(np.float64)
-    lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
-    units = vectors / np.where(lengths > 0, lengths, 1.0)
+    units = normalised(vectors.astype(np.float64))
     cosines = (units @ units.T).clip(-1.0, 1.0)
     pairs = cosines[np.triu_indices(len(units), 1)]
     np.fill_diagonal(cosines, -np.inf)

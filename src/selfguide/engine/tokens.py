@@ -156,6 +156,24 @@ def tokenise(tokenizer: Any, sentences: Sequence[str], limit: int) -> Tokens:
     return Tokens(ids, lengths)
 
 
+def token_counts(tokenizer: Any, sentences: Sequence[str]) -> list[int]:
+    """Count the tokens of sentences, special ones included, without truncating any.
+
+    Args:
+        tokenizer: The encoder's tokenizer. A fast one is called directly, which takes half of the time of its wrapper.
+        sentences: The sentences.
+
+    Returns:
+        The number of tokens of each.
+    """
+    backend = getattr(tokenizer, "backend_tokenizer", None)
+    if backend is None:
+        return [len(row) for row in tokenizer(list(sentences), truncation=False, verbose=False)["input_ids"]]
+    backend.no_padding()
+    backend.no_truncation()
+    return [len(encoding) for encoding in backend.encode_batch_fast(list(sentences))]
+
+
 def length_limit(model: SentenceTransformer) -> int:
     """Return the number of tokens after which a model truncates a sentence."""
     limit = model.max_seq_length

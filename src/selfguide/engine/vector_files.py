@@ -1,4 +1,4 @@
-"""Write embeddings to ``.npy``, ``.parquet`` or ``.jsonl`` files, chunk by chunk, so that an interrupted writer can go on.
+"""Write embeddings to ``.npy``, ``.parquet`` or ``.jsonl`` files, chunk by chunk, so that an interrupted writer can be resumed.
 
 While it is written, ``vectors.npy`` is a folder ``vectors.npy.partial``, for its owner alone:
 
@@ -143,7 +143,7 @@ def check_output(output: Path, resume: bool, overwrite: bool) -> None:
     if output.exists():
         raise UsageError(f"{output} exists already; choose another --output, or use --overwrite to replace it.")
     if (partial / _SETTING).is_file():
-        raise UsageError(f"An interrupted encoding is in {partial}: --resume goes on with it, --overwrite starts over.")
+        raise UsageError(f"An interrupted encoding is in {partial}: --resume continues it, --overwrite starts over.")
 
 
 class PartialVectors:

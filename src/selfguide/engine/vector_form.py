@@ -18,7 +18,7 @@ import hashlib
 import io
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -72,6 +72,12 @@ class VectorForm:
     def dtype(self) -> np.dtype[Any]:
         """The numeric type of the result."""
         return np.dtype(_TYPES[self.precision])
+
+    @property
+    def setting(self) -> dict[str, Any]:
+        """What decides the form of the embeddings, by the names of the options; of the ranges, a digest."""
+        ranges = None if self.ranges is None else hashlib.sha256(self.ranges.tobytes()).hexdigest()[:16]
+        return {"normalise": self.normalise, "dim": self.dim, "precision": self.precision, "ranges": ranges}
 
     def check_width(self, width: int) -> None:
         """Check the form against an encoder's embedding dimension.
@@ -145,17 +151,40 @@ class VectorForm:
         return normalised(kept) if self.normalise else kept
 
 
-def normalised(vectors: NDArray[np.float32]) -> NDArray[np.float32]:
+Float = TypeVar("Float", bound=np.floating[Any])
+
+
+def normalised(vectors: NDArray[Float]) -> NDArray[Float]:
     """Scale each row to length 1; a row of zeros stays.
 
     Args:
         vectors: (count, dim).
 
     Returns:
-        The scaled rows.
+        The scaled rows, in the same precision.
     """
     norms = np.linalg.norm(vectors, axis=1, keepdims=True)
-    return vectors / np.where(norms > 0, norms, np.float32(1.0))
+    scaled: NDArray[Float] = vectors / np.where(norms > 0, norms, np.float32(1.0))
+    return scaled
+
+
+def cosine(first: NDArray[Any], second: NDArray[Any]) -> NDArray[np.float64]:
+    """Return the cosine of each pair of rows, in double precision.
+
+    Similar embeddings have cosines near 1, where single precision rounds neighbours together, and a rank correlation would
+    measure the rounding.
+
+    Args:
+        first: (count, dim).
+        second: The same shape.
+
+    Returns:
+        The cosines, (count,); 0 where a vector is 0.
+    """
+    one, other = first.astype(np.float64), second.astype(np.float64)
+    norms = np.linalg.norm(one, axis=-1) * np.linalg.norm(other, axis=-1)
+    found: NDArray[np.float64] = (one * other).sum(axis=-1) / np.where(norms > 0, norms, 1.0)
+    return found
 
 
 def read_ranges(path: Path) -> NDArray[np.float32]:
@@ -189,7 +218,7 @@ def read_ranges(path: Path) -> NDArray[np.float32]:
 
 
 def write_ranges(path: Path, ranges: NDArray[np.float32]) -> None:
-    """Write ranges as a ``.npy`` file, with a digest after the array, where others do not look.
+    """Write ranges as a ``.npy`` file, with a digest after the array, which other readers ignore.
 
     Args:
         path: The file.

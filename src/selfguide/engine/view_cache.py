@@ -32,7 +32,7 @@ from torch import Tensor
 
 from selfguide.engine.cache import VIEWS, cache_folder, entries, exclusive, lock_of
 from selfguide.engine.tokens import TokenisedText, rows_by_length
-from selfguide.files import atomic_path, file_digest, remove_leftovers, reserve
+from selfguide.files import atomic_path, content_hash, file_digest, remove_leftovers, reserve
 from selfguide.locks import claimed
 from selfguide.progress import Reporter
 
@@ -221,7 +221,7 @@ def find_or_make(
 
 def _to_make(shards: Sequence[Shard]) -> Iterator[Shard]:
     """Yield the shards that this process is to make, each while it holds the shard's lock; none is missing at the end."""
-    # The processes of a distributed run begin at different shards, and each goes on with what the others left.
+    # The processes of a distributed run begin at different shards, and each continues with what the others left.
     first = len(shards) * int(os.environ.get("LOCAL_RANK", "0")) // int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
     busy = []
     for shard in [*shards[first:], *shards[:first]]:
@@ -270,13 +270,9 @@ def _is_there(path: Path) -> bool:
 
 def _is_sound(path: Path) -> bool:
     """Return whether a store ends in the digest of what stands before it."""
-    left = path.stat().st_size - hashlib.sha256().digest_size
-    digest = hashlib.sha256()
+    size = path.stat().st_size - hashlib.sha256().digest_size
     with path.open("rb") as file:
-        while left > 0 and (block := file.read(min(left, 1 << 20))):
-            digest.update(block)
-            left -= len(block)
-        return left == 0 and file.read() == digest.digest()
+        return content_hash(file, size).digest() == file.read()
 
 
 def _make_room(room: int, own: set[Path]) -> None:

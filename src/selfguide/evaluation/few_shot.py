@@ -17,6 +17,7 @@ from selfguide.errors import SelfguideError
 from selfguide.evaluation.metrics import draws, percentile_interval
 from selfguide.evaluation.protocol import Protocol, Scored
 from selfguide.evaluation.rows import TaskData
+from selfguide.progress import counted
 
 if TYPE_CHECKING:
     from selfguide.evaluation.protocol import Vectors
@@ -88,9 +89,8 @@ def _scored(correct: NDArray[np.bool_], known: NDArray[Any], wanted: NDArray[Any
         "classifier": "LogisticRegression(C=1) on vectors as they are",
     }
     few = int((counts < protocol.examples).sum())
-    notes = (
-        [f"{few:,} labels have fewer than {protocol.examples} training rows; all of theirs are used."] if few else []
-    )
+    labels = counted(few, "label", "has", "have")
+    notes = [f"{labels} fewer than {protocol.examples} training rows; all of theirs are used."] if few else []
     return Scored(
         f"accuracy, {protocol.examples} examples a label", 100 * float(by_row.mean()), interval, details, tuple(notes)
     )

@@ -1,4 +1,4 @@
-"""Copies of the tasks on the Hugging Face hub: which ones are known, and what is peculiar about each.
+"""Copies of the tasks on the Hugging Face hub: the known ones, and how each differs from the release.
 
 A listed copy has the rows of the release by its published counts (and, where it is graded, by its mean grade), unless a comment
 says otherwise. A task whose copies lack rows or labels that the papers use, such as SST2's test labels, has none here.

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import difflib
 import inspect
-import logging
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -20,10 +19,10 @@ from typing import TYPE_CHECKING, Any
 import torch
 from sentence_transformers.util import cos_sim, pairwise_cos_sim
 
-from selfguide.errors import SelfguideError, UsageError
+from selfguide.errors import SelfguideError, UsageError, one_line
 from selfguide.evaluation.embedder import AnyEncoder, EncoderInfo, checked_vectors
 from selfguide.models.encoders import load_encoder
-from selfguide.progress import Reporter
+from selfguide.progress import Reporter, quiet_datasets, quiet_loggers
 
 if TYPE_CHECKING:
     import numpy as np
@@ -200,7 +199,7 @@ def _loaded(task: Any) -> Iterator[None]:
         try:
             part.load_data()
         except Exception as error:
-            reason = " ".join(str(error).split())[:300].rstrip(".")
+            reason = one_line(error)[:300].rstrip(".")
             raise SelfguideError(
                 f"The data of the mteb task {part.metadata.name} could not be loaded: {type(error).__name__}: {reason}. "
                 "mteb fetches data from the Hugging Face hub; without a network, run it once where there is one and "
@@ -230,21 +229,7 @@ def _row(task: Any, result: Any) -> MtebRow:
 
 @contextmanager
 def _quiet_mteb() -> Iterator[None]:
-    """Silence the messages and bars of mteb and datasets; the results hold what they say."""
-    import datasets
-
-    names = ("mteb", "datasets")
-    before = {name: logging.getLogger(name).level for name in names}
-    bars = datasets.is_progress_bar_enabled()
-    with warnings.catch_warnings():
+    """Silence the messages and bars of mteb and datasets; the results hold the same information."""
+    with warnings.catch_warnings(), quiet_loggers("mteb", "datasets"), quiet_datasets():
         warnings.simplefilter("ignore")
-        try:
-            for name in names:
-                logging.getLogger(name).setLevel(logging.ERROR)
-            datasets.disable_progress_bars()
-            yield
-        finally:
-            for name, level in before.items():
-                logging.getLogger(name).setLevel(level)
-            if bars:
-                datasets.enable_progress_bars()
+        yield

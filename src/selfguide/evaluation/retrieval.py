@@ -13,12 +13,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from selfguide.engine.vector_form import normalised
 from selfguide.errors import SelfguideError
 from selfguide.evaluation.metrics import draws, percentile_interval
 from selfguide.evaluation.protocol import Protocol, Scored, Similarity
 from selfguide.evaluation.ranking import BestDocuments, RankingScores, ranking_scores
 from selfguide.evaluation.retrieval_sets import Document, RetrievalSet
 from selfguide.evaluation.rows import TaskData
+from selfguide.progress import counted
 
 if TYPE_CHECKING:
     from selfguide.evaluation.embedder import Embedder
@@ -94,13 +96,8 @@ def _similarities(queries: NDArray[Any], documents: NDArray[Any], kind: Similari
 
         return -cdist(queries, documents, "cityblock" if kind == "manhattan" else "euclidean").astype(np.float32)
     if kind == "cosine":
-        queries, documents = _unit(queries), _unit(documents)
+        queries, documents = normalised(queries), normalised(documents)
     return (queries @ documents.T).astype(np.float32)
-
-
-def _unit(vectors: NDArray[Any]) -> NDArray[Any]:
-    lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
-    return vectors / np.where(lengths > 0, lengths, 1)
 
 
 def _scored(
@@ -131,13 +128,19 @@ def _scored(
     }
     notes = []
     if details["ignored"]:
-        notes.append(f"{details['ignored']:,} pairs of ignore.tsv are dropped from the rankings.")
+        are = "is" if details["ignored"] == 1 else "are"
+        notes.append(f"{counted(details['ignored'], 'pair')} of ignore.tsv {are} dropped from the rankings.")
     if dropped:
         notes.append(
-            f"{dropped:,} documents that are the query itself (the same id and text) are dropped from its ranking."
+            f"{counted(dropped, 'document', 'that is', 'that are')} the query itself (the same id and text) "
+            f"{'is' if dropped == 1 else 'are'} dropped from its ranking."
         )
     if found.missing:
-        notes.append(f"{found.missing:,} judged documents are not in the corpus, and count as not found.")
+        notes.append(
+            f"{counted(found.missing, 'judged document', 'is', 'are')} not in the corpus, and count as not found."
+        )
     if without:
-        notes.append(f"{without:,} queries have no relevant document, and count as 0.")
+        notes.append(
+            f"{without:,} {'query has' if without == 1 else 'queries have'} no relevant document, and count as 0."
+        )
     return Scored(f"nDCG@10 {protocol.similarity}", 100 * float(gains.mean()), interval, details, tuple(notes))

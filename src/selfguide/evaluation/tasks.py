@@ -6,12 +6,11 @@ in the papers, 9,927 (all splits) in some copies; the two give different numbers
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from selfguide.errors import UsageError
+from selfguide.errors import UsageError, suggestion
 
 Kind = Literal[
     "graded-pairs", "binary-pairs", "classification", "pair-classification", "few-shot", "clustering", "retrieval"
@@ -187,9 +186,7 @@ def task_named(name: str) -> Task:
     for candidate in TASKS:
         if candidate.name == name:
             return candidate
-    close = difflib.get_close_matches(name, _names(), n=1)
-    hint = f" Did you mean {close[0]!r}?" if close else ""
-    raise UsageError(f"There is no task {name!r}.{hint} There are {', '.join(_names())}.")
+    raise UsageError(f"There is no task {name!r}.{suggestion(name, _names())} There are {', '.join(_names())}.")
 
 
 def tasks_named(names: str | Iterable[str]) -> tuple[Task, ...]:

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from selfguide.data.kept_inputs import refuse_to_replace
 from selfguide.engine.vector_form import VectorForm
 from selfguide.exporting.folders import check_output, finished_folder, write_record
 from selfguide.exporting.request import Request, gather
@@ -68,6 +69,8 @@ def export(
     check_output(folder, overwrite)
     reporter = Reporter(quiet=show_progress is False)
     name = _name_of(encoder)
+    if isinstance(text, str | Path):
+        refuse_to_replace(folder, [text])
     material = gather(encoder, name, text, max_length, to)
     with finished_folder(folder, overwrite) as work:
         record = _writer(to)(material, request, work, reporter)

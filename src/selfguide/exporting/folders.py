@@ -1,4 +1,4 @@
-"""What all exported folders share: made beside their place and renamed into it; tokenizer, configuration, README and record."""
+"""What all exported folders share: written beside their final path and renamed; tokenizer, configuration, README and record."""
 
 from __future__ import annotations
 
@@ -88,12 +88,12 @@ def write_configuration(model: SentenceTransformer, folder: Path, browser_type: 
     """Write an encoder's tokenizer and configuration files, all but the Transformer's weights.
 
     ``tokenizer.json`` truncates and pads as the encoder does, so that the tokenizers library needs no settings. The files of
-    sentence-transformers are for those who read the pooling from them.
+    sentence-transformers are for programs that read the pooling from them.
 
     Args:
         model: The encoder.
         folder: The folder.
-        browser_type: The kind of graph that transformers.js loads when it is not told one.
+        browser_type: The kind of graph that transformers.js loads by default.
     """
     model.save(str(folder), create_model_card=False)
     for pattern in _WEIGHTS:

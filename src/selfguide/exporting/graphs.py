@@ -1,4 +1,4 @@
-"""The two graphs of an exported encoder, and their smaller kinds.
+"""The two graphs of an exported encoder, and their smaller variants.
 
 ``model.onnx`` gives the states of the last layer; ``sentence_embedding.onnx`` the sentence's embedding. Both are cut out of one
 export, so that their nodes have the same names.

@@ -11,6 +11,7 @@ Weights of int8 have seven bits here: the file may run on a processor that adds 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -59,12 +60,8 @@ def write_onnx(material: Material, request: Request, folder: Path, reporter: Rep
         path = folder / FOLDER / f"{NAMES[SENTENCE]}{suffix}.onnx"
         files[path.name] = compared(path, onnx_runner(path), material, form, exact=not suffix, reporter=reporter)
     write_readme(folder, "onnx.md.j2", **readme_values(material, form), files=files, request=request)
-    return {
-        **vector_record(form, material),
-        "inputs": {NAMES[TOKENS]: [item.name for item in graphs.tokens.graph.input], NAMES[SENTENCE]: list(INPUTS)},
-        "files": files,
-        **({"layers_in_fp32": in_fp32} if request.int8 else {}),
-    }
+    record = graph_record(form, material, graphs, NAMES, files)
+    return record | ({"layers_in_fp32": in_fp32} if request.int8 else {})
 
 
 def prepared(material: Material, request: Request, reporter: Reporter) -> tuple[VectorForm, Graphs]:
@@ -168,7 +165,26 @@ def _check_same(expected: NDArray[Any], found: NDArray[Any], path: Path) -> None
         )
 
 
-def vector_record(form: VectorForm, material: Material) -> dict[str, Any]:
+def graph_record(
+    form: VectorForm, material: Material, graphs: Graphs, names: Mapping[str, str], files: dict[str, Any]
+) -> dict[str, Any]:
+    """Return what the record says of the embeddings, the graphs' inputs and their files.
+
+    Args:
+        form: The form of the embeddings.
+        material: The encoder and the text.
+        graphs: The graphs.
+        names: Names of the graphs' files, by their output.
+        files: What the record says of each file.
+
+    Returns:
+        The record.
+    """
+    inputs = {names[TOKENS]: [item.name for item in graphs.tokens.graph.input], names[SENTENCE]: list(INPUTS)}
+    return {**_vector_record(form, material), "inputs": inputs, "files": files}
+
+
+def _vector_record(form: VectorForm, material: Material) -> dict[str, Any]:
     """Return what the record says of the embeddings."""
     from selfguide.engine.tokens import length_limit
 
@@ -185,7 +201,7 @@ def vector_record(form: VectorForm, material: Material) -> dict[str, Any]:
 
 def readme_values(material: Material, form: VectorForm) -> dict[str, Any]:
     """Return what the templates refer to."""
-    return {"name": material.name, "text": material.text, "similar": _similarity(form)} | vector_record(form, material)
+    return {"name": material.name, "text": material.text, "similar": _similarity(form)} | _vector_record(form, material)
 
 
 def _similarity(form: VectorForm) -> str:

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from selfguide.engine.onnx_export import INPUTS, SENTENCE, TOKENS
+from selfguide.engine.onnx_export import SENTENCE, TOKENS
 from selfguide.exporting.agreement import Run
 from selfguide.exporting.folders import write_configuration, write_readme
-from selfguide.exporting.onnx_folder import compared, prepared, readme_values, vector_record
+from selfguide.exporting.onnx_folder import compared, graph_record, prepared, readme_values
 from selfguide.exporting.request import Material, Request
 from selfguide.progress import Reporter
 
@@ -51,11 +51,7 @@ def write_openvino(material: Material, request: Request, folder: Path, reporter:
     about = compared(path, openvino_runner(path), material, form, exact=not request.fp16, reporter=reporter)
     files = {path.name: about}
     write_readme(folder, "openvino.md.j2", **readme_values(material, form), files=files, request=request)
-    return {
-        **vector_record(form, material),
-        "inputs": {NAMES[TOKENS]: [item.name for item in graphs.tokens.graph.input], NAMES[SENTENCE]: list(INPUTS)},
-        "files": files,
-    }
+    return graph_record(form, material, graphs, NAMES, files)
 
 
 def openvino_runner(path: Path) -> Run:
@@ -71,7 +67,7 @@ def _save(graph: ModelProto, path: Path, fp16: bool) -> None:
 
     import openvino
 
-    # OpenVINO reads files only; its converter for objects would ask a server for leave to count its users.
+    # OpenVINO reads files only; its converter for objects sends usage statistics.
     with tempfile.TemporaryDirectory(dir=path.parent) as scratch:
         source = Path(scratch) / "graph.onnx"
         source.write_bytes(graph.SerializeToString())

@@ -1,17 +1,18 @@
-"""What is asked of an export, checked before anything is loaded; and the encoder and the text that it is made of."""
+"""The request for an export, checked before anything is loaded; and the encoder and text that it is made from."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from selfguide.engine.vector_form import VectorForm
 from selfguide.errors import UsageError
 from selfguide.options import OneOf, check
+from selfguide.progress import counted
+from selfguide.system import require_packages
 
 if TYPE_CHECKING:
     import numpy as np
@@ -56,12 +57,7 @@ class Request:
             raise UsageError(f"int8 weights are for --to onnx, not for {self.to}: leave --int8 out.")
         if self.to == "static" and (self.fp16 or self.form.precision != "float32"):
             raise UsageError("A static encoder has float32 vectors: leave --fp16 and --precision out.")
-        missing = [name for name in _PACKAGES[self.to] if find_spec(name) is None]
-        if missing:
-            raise UsageError(
-                f"Export to {self.to} needs {' and '.join(missing)}, which is not installed: "
-                f"pip install 'selfguide[{self.to}]'."
-            )
+        require_packages(f"Export to {self.to} needs", self.to, *_PACKAGES[self.to])
 
 
 @dataclass(frozen=True)
@@ -134,8 +130,8 @@ def gather(
     least = _FEWEST if fit else 3
     if len(sentences) + len(rest) < least:
         raise UsageError(
-            f"The text has {len(sentences) + len(rest)} different sentences; {least} are the fewest that an export to {to} "
-            "can be checked on."
+            f"The text has {counted(len(sentences) + len(rest), 'different sentence')}; {least} are the fewest that an export "
+            f"to {to} can be checked on."
         )
     about = {
         "source": "the package's demonstration" if text is None else "your own",

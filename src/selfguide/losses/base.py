@@ -80,7 +80,7 @@ class Preparation:
 class HeadedLoss(nn.Module):
     """Base of losses, with or without weights of their own.
 
-    A loss of one's own sets its attributes and modules, calls :meth:`share_over_processes` at the end of its constructor and
+    A custom loss sets its attributes and modules, calls :meth:`share_over_processes` at the end of its constructor and
     :meth:`begin_step` at the start of ``forward`` (both may be left out if it has no weights of its own):
 
         class DistillationLoss(HeadedLoss):
@@ -167,8 +167,12 @@ class HeadedLoss(nn.Module):
         return embed(self.model, self.transformer, features, change)
 
     def get_config_dict(self) -> dict[str, Any]:
-        """Return the loss's settings, as model cards show them."""
-        return {name: getattr(self, name) for name in self.config_names}
+        """Return the loss's settings, as model cards show them; of a head, whether there is one."""
+        values = {name: getattr(self, name) for name in self.config_names}
+        return {
+            name: not isinstance(value, nn.Identity) if isinstance(value, nn.Module) else value
+            for name, value in values.items()
+        }
 
     def prepare(self, run: Preparation) -> None:
         """Prepare for a run, once before it starts.

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
@@ -106,7 +106,7 @@ class ClearLoss(HeadedLoss):
     citation = CITATION
     config_names = (
         *("first", "second", "temperature", "delete_rate", "spans", "span_length", "substitute_rate", "neighbours"),
-        *("synonyms", "mlm_weight", "mlm_rate", "dropout"),
+        *("synonyms", "mlm_weight", "mlm_rate", "dropout", "head"),
     )
 
     def __init__(
@@ -192,10 +192,6 @@ class ClearLoss(HeadedLoss):
         with full_precision(embeddings):
             first, second = self.head(single(embeddings)).chunk(2)
             return self.over_processes(functional.nt_xent_pairs, first, second, self.temperature)
-
-    def get_config_dict(self) -> dict[str, Any]:
-        """Return the loss's settings, as model cards show them."""
-        return {**super().get_config_dict(), "head": not isinstance(self.head, nn.Identity)}
 
     @property
     def _input_embeddings(self) -> Tensor:

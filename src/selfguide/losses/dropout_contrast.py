@@ -10,7 +10,7 @@ doubled batch.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -85,7 +85,7 @@ class DropoutContrastLoss(HeadedLoss):
     """
 
     citation = CITATION
-    config_names: ClassVar[tuple[str, ...]] = ("temperature", "dropout", "freeze_layer_0")
+    config_names: ClassVar[tuple[str, ...]] = ("temperature", "dropout", "freeze_layer_0", "head")
 
     def __init__(
         self,
@@ -111,11 +111,7 @@ class DropoutContrastLoss(HeadedLoss):
     def forward(self, sentence_features: Iterable[Features], labels: Tensor | None = None) -> Tensor:
         """Return the loss of a batch; see the class."""
         self.begin_step()
-        features = next(iter(sentence_features))
-        if self.gradient_cache and torch.is_grad_enabled():
-            pairs = cached_embeddings(self._pairs, chunks_of(features, self.gradient_cache), self.model)
-        else:
-            pairs = self._pairs(features)
+        pairs = self.pairs(next(iter(sentence_features)))
         return self.contrast(torch.cat(pairs.unbind(dim=1)))
 
     def contrast(self, embeddings: Tensor) -> Tensor:
@@ -131,12 +127,13 @@ class DropoutContrastLoss(HeadedLoss):
             first, second = self.head(single(embeddings)).chunk(2)
             return self.over_processes(functional.info_nce, first, second, self.temperature)
 
-    def get_config_dict(self) -> dict[str, Any]:
-        """Return the loss's settings, as model cards show them."""
-        return {**super().get_config_dict(), "head": not isinstance(self.head, nn.Identity)}
+    def pairs(self, features: Features) -> Tensor:
+        """Return both embeddings of each sentence (batch, 2, dim), with the gradient cache where it is asked for."""
+        if self.gradient_cache and torch.is_grad_enabled():
+            return cached_embeddings(self._pairs, chunks_of(features, self.gradient_cache), self.model)
+        return self._pairs(features)
 
     def _pairs(self, features: Features) -> Tensor:
-        """Return both embeddings of each sentence (batch, 2, dim)."""
         embeddings = self.encode(twice(features))["sentence_embedding"]
         return torch.stack(embeddings.chunk(2), dim=1)
 

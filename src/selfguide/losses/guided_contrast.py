@@ -20,7 +20,6 @@ from torch import Tensor
 from selfguide.augment.dropout import KEEP_DROPOUT
 from selfguide.augment.encoding import Features
 from selfguide.engine.encode import vector_chunks
-from selfguide.engine.gradient_cache import cached_embeddings, chunks_of
 from selfguide.files import atomic_path, is_sealed, reserve, seal
 from selfguide.losses import functional
 from selfguide.losses.base import Preparation, full_precision, single
@@ -138,10 +137,7 @@ class GuidedContrastLoss(DropoutContrastLoss):
         targets = features.pop(_TARGETS, None)
         if targets is None and self._guides:
             targets = self._embedded_by_guide(features)
-        if self.gradient_cache and torch.is_grad_enabled():
-            pairs = cached_embeddings(self._pairs, chunks_of(features, self.gradient_cache), self.model)
-        else:
-            pairs = self._pairs(features)
+        pairs = self.pairs(features)
         return self.guided(pairs[:, 0], pairs[:, 1], targets)
 
     def guided(self, first: Tensor, second: Tensor, guide: Tensor | None) -> Tensor:
@@ -161,10 +157,6 @@ class GuidedContrastLoss(DropoutContrastLoss):
             if guide is None or not self.stay_close:
                 return loss
             return loss + self.stay_close * self._divergence(first, second, single(guide))
-
-    def get_config_dict(self) -> dict[str, Any]:
-        """Return the loss's settings, as model cards show them."""
-        return {name: getattr(self, name) for name in self.config_names}
 
     def _divergence(self, first: Tensor, second: Tensor, guide: Tensor) -> Tensor:
         shared = self.shared_batch(first)

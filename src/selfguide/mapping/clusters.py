@@ -1,4 +1,4 @@
-"""Groups on the map (HDBSCAN), and the words that tell each from the others (class-based TF-IDF).
+"""Groups on the map (HDBSCAN), and the words that characterise each (class-based TF-IDF).
 
 A word's weight in a group is its share s of the group's words, the BM25 form of the inverse frequency, and the SIF weight:
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 WORDS = 5
 """Words named for a group."""
-APART = -1
+UNGROUPED = -1
 """The label of a sentence that belongs to no group."""
 _SMALLEST = 5
 _LARGEST_MINIMUM = 250
@@ -43,7 +43,7 @@ class Cluster:
     """A group of sentences."""
 
     words: tuple[str, ...]
-    """Those that tell it from the others, the most telling first."""
+    """Its characteristic words, the most characteristic first."""
     size: int
     example: int
     """Row of the sentence nearest to the middle of the group."""
@@ -60,15 +60,15 @@ def find_clusters(
         sentences: The sentences.
 
     Returns:
-        The group of each sentence, numbered by size, :data:`APART` for none; and the groups.
+        The group of each sentence, numbered by size, :data:`UNGROUPED` for none; and the groups.
     """
     raw = _dense_places(places)
-    numbers, sizes = np.unique(raw[raw != APART], return_counts=True)
+    numbers, sizes = np.unique(raw[raw != UNGROUPED], return_counts=True)
     order = numbers[np.argsort(-sizes, kind="stable")]
-    labels = np.full(len(raw), APART, dtype=np.int64)
+    labels = np.full(len(raw), UNGROUPED, dtype=np.int64)
     for new, old in enumerate(order):
         labels[raw == old] = new
-    words = telling_words(sentences, labels, len(order))
+    words = characteristic_words(sentences, labels, len(order))
     clusters = []
     for number in range(len(order)):
         members = np.flatnonzero(labels == number)
@@ -82,17 +82,17 @@ def _dense_places(places: NDArray[np.float32]) -> NDArray[np.int64]:
     from sklearn.cluster import HDBSCAN
 
     smallest = min(max(_SMALLEST, len(places) // _SHARE), _LARGEST_MINIMUM)
-    labels = np.full(len(places), APART)
+    labels = np.full(len(places), UNGROUPED)
     # The most persistent groups; but one that holds most of the text says nothing, and then the finest ones are taken.
     for selection in ("eom", "leaf"):
         search = HDBSCAN(smallest, min_samples=_SMALLEST, cluster_selection_method=selection, copy=True)
         labels = np.asarray(search.fit(places).labels_)
-        if 2 * np.bincount(labels[labels != APART], minlength=1).max() <= len(labels):
+        if 2 * np.bincount(labels[labels != UNGROUPED], minlength=1).max() <= len(labels):
             break
     return labels
 
 
-def telling_words(sentences: Sequence[str], labels: NDArray[np.int64], groups: int) -> list[tuple[str, ...]]:
+def characteristic_words(sentences: Sequence[str], labels: NDArray[np.int64], groups: int) -> list[tuple[str, ...]]:
     """Return the words with the highest class-based TF-IDF in each group.
 
     Args:
@@ -103,7 +103,7 @@ def telling_words(sentences: Sequence[str], labels: NDArray[np.int64], groups: i
     Returns:
         Up to :data:`WORDS` words for each group; pairs of letters for writing without spaces between words.
     """
-    inside = [row for row, label in enumerate(labels) if label != APART]
+    inside = [row for row, label in enumerate(labels) if label != UNGROUPED]
     counter = _word_counter([sentences[row] for row in inside])
     if not inside or counter is None:
         return [()] * groups

@@ -15,7 +15,7 @@ from selfguide.engine.encode import vector_chunks
 from selfguide.engine.vocabulary_fit import foreign_text
 from selfguide.errors import SelfguideError
 from selfguide.files import write_text
-from selfguide.mapping.clusters import APART, Cluster, find_clusters
+from selfguide.mapping.clusters import UNGROUPED, Cluster, find_clusters
 from selfguide.mapping.layout import NEIGHBOURS, Neighbours, lay_out, nearest_neighbours
 from selfguide.models.encoders import load_encoder
 from selfguide.progress import Reporter
@@ -33,7 +33,7 @@ FEWEST = 20
 
 @dataclass(frozen=True)
 class Side:
-    """What one encoder makes of the sentences."""
+    """One encoder's map of the sentences."""
 
     encoder: str
     places: NDArray[np.float32]
@@ -81,7 +81,7 @@ class TextMap:
         ]
         rows = []
         for sentence, (x, y), label in zip(self.sentences, side.places, self.labels, strict=True):
-            group = ("", "") if label == APART else (str(label + 1), " ".join(self.clusters[label].words))
+            group = ("", "") if label == UNGROUPED else (str(label + 1), " ".join(self.clusters[label].words))
             place = [Cell(f"{value:.4f}", value=round(float(value), 4)) for value in (x, y)]
             rows.append([Cell(sentence, sentence=True), *place, *map(Cell, group)])
         return to_csv(Table(headings, rows))
@@ -95,10 +95,16 @@ class TextMap:
 
         Returns:
             The table's file.
+
+        Raises:
+            SelfguideError: One of the two cannot be written.
         """
         table = output.with_suffix(".csv")
-        write_text(table, self.csv())
-        write_text(output, self.html(title))
+        for path, content in ((table, self.csv()), (output, self.html(title))):
+            try:
+                write_text(path, content)
+            except OSError as error:
+                raise SelfguideError(f"{path} cannot be written: {error.strerror or error}.") from None
         return table
 
 

@@ -21,8 +21,6 @@ from __future__ import annotations
 import math
 import random
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated
 
@@ -43,6 +41,7 @@ from selfguide.methods.search import BATCHES, LOW_DROPOUTS, RATES, SWITCH
 from selfguide.models.encoders import POOLINGS, with_pooling
 from selfguide.models.starting_points import RAW, STATIC, default_prompt
 from selfguide.options import Between, CheckedOptions, OneOf
+from selfguide.progress import quiet_datasets
 from selfguide.training.callbacks import DEV_METRIC, saveable_weights
 from selfguide.training.settings import BY_TEXT_SIZE, TrainingSettings
 from selfguide.training.trainer import TrainingOutcome
@@ -61,7 +60,7 @@ OWN = "own"
 """Pooling that leaves the encoder's modules as they are."""
 FEWEST_SENTENCES = 20
 FEWEST_STEPS, MOST_EPOCHS, MOST_STEPS = 16, 10.0, 80
-"""A small text is read again until there are so many steps, but not more often than this; of a large one so much is read."""
+"""A small text is repeated until there are this many steps, up to a limit; of a large text only a part is read."""
 SHARES = (0.5, TRAINED)
 """The candidates besides the encoder as it was."""
 SAMPLE = 1000
@@ -152,7 +151,7 @@ class Adapt(TuningMethod):
         """See :meth:`TuningMethod.dataset`: with the encoder's default prompt, which ``encode`` adds and a trainer does not."""
         if not self._prompt:
             return text
-        with _quiet_datasets():
+        with quiet_datasets():
             return text.map(lambda rows: {"sentence": [self._prompt + one for one in rows["sentence"]]}, batched=True)
 
     def loss(self, student: SentenceTransformer) -> GuidedContrastLoss:
@@ -185,7 +184,7 @@ class Adapt(TuningMethod):
         return super().fit(encoder, replace(context, settings=settings_for(len(context.text), context.settings)))
 
     def _chosen(self, encoder: SentenceTransformer, context: FitContext) -> tuple[TrainingOutcome, Choice]:
-        """Train where something speaks for it, and choose between what came of it and the encoder as it was."""
+        """Train where there is evidence for it, and choose between the result and the encoder as it was."""
         tune, dev = self.options.tune, context.dev
         share = self.options.centring if can_be_centred(encoder) else 0.0
         if dev is not None:
@@ -212,22 +211,8 @@ class Adapt(TuningMethod):
         return outcome, Choice(AS_IT_WAS, "how the embeddings are spread", spread.scores, why)
 
 
-@contextmanager
-def _quiet_datasets() -> Iterator[None]:
-    """Show no progress bar of the datasets library inside the block."""
-    from datasets.utils import are_progress_bars_disabled, disable_progress_bars, enable_progress_bars
-
-    shown = not are_progress_bars_disabled()
-    disable_progress_bars()
-    try:
-        yield
-    finally:
-        if shown:
-            enable_progress_bars()
-
-
 def settings_for(count: int, settings: TrainingSettings) -> TrainingSettings:
-    """Return settings whose number of steps follows from the size of the text, unless it was asked for.
+    """Return settings whose number of steps follows from the size of the text, unless it is given.
 
     Args:
         count: Sentences of the text.
@@ -288,7 +273,7 @@ def _by_dev(
 
 
 def _by_general_pairs(averages: WeightAverages, reason: str) -> Choice:
-    """Choose without labels of the text's own: the candidate that is best on the package's graded pairs."""
+    """Choose without labels of the text: the candidate that is best on the package's graded pairs."""
     # The dev half alone: the demonstration scores its table on the test half.
     pairs = demo_pairs("dev")
     count = len(pairs)

@@ -1,13 +1,12 @@
 """What a method is: metadata, options and ``fit(encoder, context) -> TrainingOutcome``.
 
-A method of one's own derives from :class:`Method`, or from :class:`TuningMethod` if it fine-tunes the encoder with a
+A custom method derives from :class:`Method`, or from :class:`TuningMethod` if it fine-tunes the encoder with a
 sentence-transformers loss, and is passed to :func:`selfguide.train` or :func:`selfguide.compare` as a class or an instance.
 Its metadata are attributes of the class: name, family, options and training settings.
 """
 
 from __future__ import annotations
 
-import difflib
 import re
 import typing
 from abc import ABC, abstractmethod
@@ -15,7 +14,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from selfguide.errors import UsageError
+from selfguide.errors import UsageError, suggestion
 from selfguide.models.encoders import with_pooling
 from selfguide.models.starting_points import RAW, SENTENCE_ENCODER, StartingPoint
 from selfguide.options import CheckedOptions
@@ -106,10 +105,7 @@ class Method(ABC):
         known = {item.name for item in fields(self.Options)} - set(self.preset)
         for name in options:
             if name not in known:
-                close = difflib.get_close_matches(
-                    name, [*known, *(item.name for item in fields(TrainingSettings))], n=1
-                )
-                hint = f" Did you mean {close[0]!r}?" if close else ""
+                hint = suggestion(name, [*known, *(item.name for item in fields(TrainingSettings))])
                 takes = f"it takes {', '.join(sorted(known))}" if known else "it takes none"
                 raise UsageError(
                     f"The method {self.name} has no option {name!r}; {takes} (`selfguide methods {self.name}` explains "
@@ -181,7 +177,7 @@ class TuningMethod(Method):
     """The run's text, settings, work folder and reporter; set before the hooks below are called."""
 
     def student(self, encoder: SentenceTransformer) -> SentenceTransformer:
-        """Prepare the encoder to be tuned: choose its pooling, freeze what must not move.
+        """Prepare the encoder to be tuned: choose its pooling, freeze what is not trained.
 
         Args:
             encoder: The encoder to start from.

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
 
 OF_TEXT = ("pairs", "forward_model", "back_model", "apertium", "pooling")
-"""Options that are not the loss's."""
+"""Options that the loss does not take."""
 
 
 @dataclass(frozen=True)

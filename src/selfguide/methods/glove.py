@@ -160,7 +160,7 @@ def words_of(text: Dataset, lower: bool) -> set[str]:
 
 
 def _check_words(tokenizer: Tokenizer, text: Dataset, source: str, reporter: Reporter) -> None:
-    """Refuse vectors that know no word of a text, and warn where they know few: they are of another language."""
+    """Refuse vectors without any word of a text, and warn where they cover few: they are of another language."""
     sample = [text[place]["sentence"] for place in range(0, len(text), max(1, len(text) // _SAMPLED))]
     ids = [number for encoding in tokenizer.encode_batch(sample) for number in encoding.ids]
     unknown = ids.count(0)

@@ -1,4 +1,4 @@
-"""Which methods there are: those of this package, those that installed packages add, and those given by a caller.
+"""The available methods: those of this package, those that installed packages add, and those given by a caller.
 
 A method is referred to by a string, which ``run.json`` and comparisons keep:
 
@@ -13,7 +13,6 @@ read from the source. So a new method is one file in this folder.
 from __future__ import annotations
 
 import ast
-import difflib
 import os
 import re
 import sys
@@ -25,7 +24,7 @@ from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from selfguide.errors import UsageError
+from selfguide.errors import UsageError, one_line, suggestion
 
 if TYPE_CHECKING:
     from selfguide.methods.base import Method
@@ -290,7 +289,7 @@ def _load_plugin(point: EntryPoint) -> type[Method]:
     except UsageError:
         raise
     except Exception as error:
-        reason = " ".join(str(error).split()) or type(error).__name__
+        reason = one_line(error) or type(error).__name__
         raise UsageError(
             f"The method {point.name!r} of the package {package} cannot be imported ({point.value}): {reason}. "
             f"Update or uninstall {package}."
@@ -306,7 +305,7 @@ def _import(reference: str) -> type[Method]:
         for part in attribute.split("."):
             found = getattr(found, part)
     except Exception as error:
-        reason = " ".join(str(error).split()) or type(error).__name__
+        reason = one_line(error) or type(error).__name__
         raise UsageError(
             f"The method {reference} cannot be imported: {reason}. Write package.module:Class, of an installed package or of "
             "a file in this folder; what was given in Python must be passed again."
@@ -326,6 +325,4 @@ def _as_method(found: Any, reference: str) -> type[Method]:
 
 def _unknown(name: str) -> str:
     known = sorted(names())
-    close = difflib.get_close_matches(name, known, n=1)
-    hint = f" Did you mean {close[0]!r}?" if close else ""
-    return f"There is no method {name!r}.{hint} `selfguide methods` lists them: {', '.join(known)}."
+    return f"There is no method {name!r}.{suggestion(name, known)} `selfguide methods` lists them: {', '.join(known)}."

@@ -7,7 +7,6 @@ The result consists of stock sentence-transformers modules in fp32, so that it c
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,13 +19,14 @@ from torch import nn
 from transformers.utils import logging as transformers_logging
 
 from selfguide.data.resources import MINI, mini_folder
-from selfguide.errors import SelfguideError, UsageError
+from selfguide.errors import SelfguideError, UsageError, one_line
 from selfguide.models.families import family_of
 from selfguide.models.folders import is_own_folder, read_folder
 from selfguide.models.hub import why_missing
-from selfguide.models.integrity import bring_back, check_folder
+from selfguide.models.integrity import check_folder, restore_interrupted
 from selfguide.models.layers import hidden_states, model_inputs, parse_layers
 from selfguide.options import OneOf, check
+from selfguide.progress import quiet_loggers
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -235,7 +235,7 @@ def _check_device(device: str | None) -> None:
 def _load(name: str, device: str | None) -> SentenceTransformer:
     _check_device(device)
     path = mini_folder() if name == MINI else Path(name)
-    bring_back(path)
+    restore_interrupted(path)
     if path.exists() and not path.is_dir():
         raise SelfguideError(f"{name} is a file; an encoder is a folder with a config.json, a hub name, or 'mini'.")
     if path.is_dir() and not (path / "config.json").is_file() and not (path / "modules.json").is_file():
@@ -271,7 +271,7 @@ def _fixed_initialisation() -> Iterator[None]:
 
 
 def _load_failure(name: str, local: bool, error: Exception) -> str:
-    reason = " ".join(str(error).split())[:300]
+    reason = one_line(error)[:300]
     if "trust_remote_code" in str(error):
         return (
             f"The encoder {name} needs code that comes with it, and selfguide runs no such code. If you trust it, load it "
@@ -343,16 +343,11 @@ def quiet_libraries() -> Iterator[None]:
     Yields:
         Nothing; log levels and progress bars are restored when the block ends.
     """
-    names = ("sentence_transformers", "huggingface_hub", "transformers")
-    before = {name: logging.getLogger(name).level for name in names}
     bars = transformers_logging.is_progress_bar_enabled()
-    try:
-        for name in names:
-            logging.getLogger(name).setLevel(logging.ERROR)
+    with quiet_loggers("sentence_transformers", "huggingface_hub", "transformers"):
         transformers_logging.disable_progress_bar()
-        yield
-    finally:
-        for name, level in before.items():
-            logging.getLogger(name).setLevel(level)
-        if bars:
-            transformers_logging.enable_progress_bar()
+        try:
+            yield
+        finally:
+            if bars:
+                transformers_logging.enable_progress_bar()

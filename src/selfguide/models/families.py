@@ -32,7 +32,7 @@ class Family:
 
     @property
     def reserved_positions(self) -> int:
-        """Positions of ``max_position_embeddings`` that no token gets: padding's is 1, so the first token's is 2."""
+        """Unused positions of ``max_position_embeddings``: padding's is 1, so the first token's is 2."""
         return 2 if self.positions_follow_padding else 0
 
 

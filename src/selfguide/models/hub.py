@@ -1,4 +1,4 @@
-"""Encoders by name: what a name means on the Hugging Face hub, and why there is nothing to load by it.
+"""Encoders by name: what a name means on the Hugging Face hub, and why it cannot be loaded.
 
 The hub's own client tries for more than a minute where there is no network. A name is asked for once here, with a time limit.
 """
@@ -36,13 +36,13 @@ def repository(name: str) -> str:
 
 
 def why_missing(name: str) -> str | None:
-    """Return why there is no encoder of a name that is no folder.
+    """Return why a name that is not a folder cannot be loaded.
 
     Args:
         name: What was given as an encoder.
 
     Returns:
-        A sentence with a way out; ``None`` where there may be one: it is in the hub's cache, or the hub has it.
+        A sentence with advice; ``None`` where there may be one: it is in the hub's cache, or the hub has it.
     """
     from huggingface_hub.errors import HFValidationError
     from huggingface_hub.utils import validate_repo_id  # type: ignore[attr-defined]

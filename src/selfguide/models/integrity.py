@@ -70,7 +70,7 @@ def check_folder(folder: Path) -> None:
     _checked[folder.absolute()] = (digests, state)
 
 
-def bring_back(folder: Path) -> None:
+def restore_interrupted(folder: Path) -> None:
     """Restore a folder whose replacement was interrupted, on a system that needs two steps for it.
 
     Args:

@@ -40,7 +40,7 @@ class StartingPoint:
     own: Mapping[str, Any] = field(default_factory=dict)
     """The encoder's own settings (:func:`own_settings`), where it has been loaded."""
     missing: bool = False
-    """Whether there is no such encoder, as far as can be told; loading it will say so."""
+    """Whether there is no such encoder, as far as is known; loading it reports so."""
 
     def describe(self, name: str) -> str:
         """Return a sentence that says what the encoder is, and why."""
@@ -49,7 +49,7 @@ class StartingPoint:
 
 
 def starting_point(encoder: str | Path | SentenceTransformer) -> StartingPoint:
-    """Tell a raw language model from a sentence encoder.
+    """Distinguish a raw language model from a sentence encoder.
 
     Args:
         encoder: ``"mini"``, a folder, a hub name, or a loaded encoder.

@@ -1,4 +1,4 @@
-"""The page of a comparison, from ``comparison.json`` alone: every number on it is one of that file's."""
+"""The page of a comparison, from ``comparison.json`` alone: every number on it comes from that file."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def _facts(found: dict[str, Any], rows: Sequence[Row]) -> dict[str, str]:
 
 
 def _headline(found: dict[str, Any], rows: Sequence[Row]) -> Table:
-    """Show the averages, or the one task, and what the differences between rows are worth."""
+    """Show the averages, or the one task, and how significant the differences between rows are."""
     main = found["main"]
     columns = [main, *(column for column in found["columns"] if column["average"] and column["key"] != main["key"])]
     versus = {"versus_baseline": found["baseline"]}

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 INK, QUIET, RULE, PAPER = "#1d2024", "#5a6069", "#dedcd7", "#fcfbf9"
 SERIES = ("#0b6b60", "#b5471b", "#2f62b5", "#8a3d92", "#8a6a00", "#1f7fa8", "#7b818a")
-"""Colours of series; they also differ in dashes and markers, for readers who do not tell the colours apart."""
+"""Colours of series; they also differ in dashes and markers, for readers who cannot distinguish the colours."""
 THEME = {INK: "ink", QUIET: "quiet", RULE: "line", PAPER: "paper", SERIES[0]: "accent", SERIES[6]: "rest"}
 THEME |= {colour: f"s{place}" for place, colour in enumerate(SERIES[1:6], 1)}
 """The variable of ``style.css`` that stands for a colour in a page, where it follows the reader's light or dark theme."""

@@ -64,7 +64,7 @@ class RunEvidence:
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> RunEvidence:
-        """Read what ``dataclasses.asdict`` and JSON made of the evidence.
+        """Read the evidence from its JSON form.
 
         Args:
             values: What the file holds.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -19,6 +18,7 @@ from selfguide.report.evidence import RunEvidence, read_evidence
 from selfguide.report.run_page import run_page
 from selfguide.report.scores_page import scores_page
 from selfguide.report.study_page import study_page
+from selfguide.system import debugging
 from selfguide.training.configuration import RUN_FILE
 
 PAGE = "report.html"
@@ -38,12 +38,15 @@ def write_report(folder: str | Path, output: str | Path | None = None) -> Path:
 
     Raises:
         SelfguideError: There is nothing to report on in the folder, or the page cannot be written.
+        UsageError: The output is not the name of a page.
     """
     folder = Path(folder)
-    content = _page_of(folder)
     path = folder / PAGE if output is None else Path(output)
     if path.is_dir():
         raise UsageError(f"{path} is a folder; name a file in it, such as {path / PAGE}.")
+    if path.suffix.lower() not in (".html", ".htm"):  # another file would be replaced without a question
+        raise UsageError(f"--output {path} must end in .html.")
+    content = _page_of(folder)
     _write(path, content)
     return path
 
@@ -59,7 +62,7 @@ def write_report_or_warn(folder: Path, reporter: Reporter, evidence: RunEvidence
     try:
         _write(folder / PAGE, _page_of(folder, evidence))
     except SelfguideError as error:
-        if os.environ.get("SELFGUIDE_DEBUG") == "1":
+        if debugging():
             raise
         reporter.warn(f"no {PAGE} was written: {error}")
 
@@ -88,7 +91,7 @@ def _page_of(folder: Path, evidence: RunEvidence | None = None) -> str:
         )
     if (folder / "grids").is_dir() or (folder / "measurements").is_dir():
         raise SelfguideError(
-            f"The study in {folder} is not finished; the command that began it goes on with it and writes the page."
+            f"The study in {folder} is not finished; the command that started it continues it and writes the page."
         )
     raise SelfguideError(
         f"There is nothing to report on in {folder}: no {STUDY_FILE}, {COMPARISON_FILE}, {RUN_FILE} or {SCORES_FILE}. Name "
@@ -97,7 +100,7 @@ def _page_of(folder: Path, evidence: RunEvidence | None = None) -> str:
 
 
 def _scale(folder: Path) -> SimilarityScale | None:
-    """Return what the folder keeps of the cosines of its text; the page does without where that is damaged."""
+    """Return what the folder keeps of the cosines of its text; ``None`` where that is damaged."""
     try:
         return read_scale(folder)
     except SelfguideError:
@@ -105,14 +108,14 @@ def _scale(folder: Path) -> SimilarityScale | None:
 
 
 def _made(path: Path, make: Callable[[dict[str, Any]], str]) -> str:
-    """Make the page of a file's content; a file of another kind or version is an error in words."""
+    """Make the page of a file's content; a file of another kind or version is a ``SelfguideError``."""
     try:
         content = read_json(path)
         if not isinstance(content, dict):
             raise TypeError("not an object")
         return make(content)
     except (OSError, ValueError, KeyError, TypeError, AttributeError, IndexError, UndefinedError) as error:
-        if os.environ.get("SELFGUIDE_DEBUG") == "1":
+        if debugging():
             raise
         raise SelfguideError(
             f"{path} is not what this version of selfguide writes under that name ({type(error).__name__}: {error}); "

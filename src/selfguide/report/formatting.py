@@ -1,4 +1,4 @@
-"""Numbers, times and settings as a reader sees them."""
+"""Numbers, times and settings formatted for readers."""
 
 from __future__ import annotations
 

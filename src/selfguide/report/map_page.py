@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from selfguide.progress import counted
 from selfguide.report.page import render_page
+from selfguide.words import abridged
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -22,7 +24,7 @@ _LONGEST = 400  # characters of a sentence that the page carries
 
 @dataclass(frozen=True)
 class MapSide:
-    """What one encoder makes of the sentences."""
+    """One encoder's map of the sentences."""
 
     encoder: str
     places: NDArray[np.float32]
@@ -66,7 +68,7 @@ def map_page(
     """
     colours = group_colours(sides[-1].places, labels, len(clusters))
     values = {
-        "sentences": [shortened(sentence) for sentence in sentences],
+        "sentences": [abridged(sentence, _LONGEST) for sentence in sentences],
         "labels": _packed(labels, np.int16),
         "clusters": [
             {"words": list(one.words), "size": one.size, "example": one.example, "colour": colour}
@@ -74,7 +76,7 @@ def map_page(
         ],
         "sides": [_side(side) for side in sides],
     }
-    count = f"{len(sentences):,} sentences"
+    count = counted(len(sentences), "sentence")
     return render_page(
         "map",
         style="map.css",
@@ -84,7 +86,7 @@ def map_page(
         encoders=[side.encoder for side in sides],
         clusters=clusters,
         colours=colours,
-        examples=[shortened(sentences[cluster.example]) for cluster in clusters],
+        examples=[abridged(sentences[cluster.example], _LONGEST) for cluster in clusters],
         apart=int((labels < 0).sum()),
         values=values,
     )
@@ -112,11 +114,6 @@ def group_colours(places: NDArray[np.float32], labels: NDArray[np.int64], groups
         nearest = [away[np.array(chosen) == colour].min() for colour in range(COLOURS)]
         chosen.append(int(np.argmax(nearest)))
     return chosen
-
-
-def shortened(sentence: str) -> str:
-    """Return a sentence as the page carries it: a very long one ends in an ellipsis."""
-    return sentence if len(sentence) <= _LONGEST else sentence[: _LONGEST - 1].rstrip() + "…"
 
 
 def _side(side: MapSide) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Protocol
 
 
 class ValueOverSeeds(Protocol):
-    """A mean with what it is the mean of, such as :class:`selfguide.comparison.summary.Value`."""
+    """A mean with the values behind it, such as :class:`selfguide.comparison.summary.Value`."""
 
     @property
     def mean(self) -> float:

@@ -67,7 +67,7 @@ def _evaluations(scores: Sequence[TaskScore]) -> list[Evaluation]:
 
 
 def _labels(evaluations: Sequence[Evaluation]) -> list[str]:
-    """Return the encoders' names; those that occur twice get what tells them apart."""
+    """Return the encoders' names; names that occur twice are made distinct."""
     labels = []
     for item in evaluations:
         twins = [other for other in evaluations if other.encoder.name == item.encoder.name]

@@ -1,4 +1,4 @@
-"""The page of a study, from ``study.json`` alone: every number on it is one of that file's."""
+"""The page of a study, from ``study.json`` alone: every number on it comes from that file."""
 
 from __future__ import annotations
 

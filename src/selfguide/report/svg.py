@@ -26,7 +26,7 @@ _LONG_NUMBER = re.compile(r"-?\d+\.\d{3,}")
 
 @dataclass(frozen=True)
 class Mark:
-    """The tooltip and the exact numbers of a mark of a figure."""
+    """Tooltip and exact values of a mark in a figure."""
 
     text: str
     """The tooltip."""

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import json
 import shutil
-import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from selfguide.calibration.text_statistics import STATISTICS_FILE, TextStatistics
 from selfguide.data import Sentences, TextOptions, open_text
+from selfguide.data.kept_inputs import refuse_to_replace
 from selfguide.engine.similarity_scale import SCALE_FILE
 from selfguide.engine.vocabulary_fit import foreign_text
 from selfguide.errors import SelfguideError, UsageError
@@ -24,10 +24,11 @@ from selfguide.locks import beside, held
 from selfguide.methods import registry
 from selfguide.methods.base import CalibratedMethod
 from selfguide.models.encoders import load_encoder
-from selfguide.models.integrity import FILES, bring_back, encoder_digests
+from selfguide.models.integrity import FILES, encoder_digests, restore_interrupted
 from selfguide.progress import Reporter
 from selfguide.runs.card import with_scale_section
 from selfguide.runs.similarity import Reservoir, scale_or_warn
+from selfguide.system import timestamp
 from selfguide.training.configuration import RUN_FILE
 
 if TYPE_CHECKING:
@@ -73,7 +74,7 @@ def calibrate(
         selfguide.calibrate("notes-fused", "more-notes.txt", "notes-fused-2")
     """
     source, reporter = Path(folder), reporter or Reporter(quiet=True)
-    bring_back(source)
+    restore_interrupted(source)
     target = _target(source, output, overwrite)
     with held(beside(target), target):
         _target(source, output, overwrite)  # another process may have made it meanwhile
@@ -98,6 +99,7 @@ def _calibrated(
         raise SelfguideError(f"The encoder in {source} does not end in a calibration; the folder is damaged.")
     before = None if fresh else _kept(source, method.part_widths(int(encoder[-1].in_features)))
     sentences = open_text(text, text_options or TextOptions())
+    refuse_to_replace(target, sentences.files())
     passing = Reservoir(sentences)
     added = method.text_statistics(encoder, _batched(passing), batch_size, reporter)
     count = added.sentences.count
@@ -117,7 +119,7 @@ def _calibrated(
             "fresh": fresh,
             "sentences": statistics.sentences.count,
             "warnings": list(reporter.warnings),
-            "finished": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
+            "finished": timestamp(),
         }
     )
     finished = _unfinished(target)

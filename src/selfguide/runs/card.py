@@ -10,6 +10,7 @@ from selfguide.engine.similarity_scale import SimilarityScale
 from selfguide.escaping import markdown_text
 from selfguide.methods import registry
 from selfguide.models.folders import is_stock
+from selfguide.training.weight_averages import AS_IT_WAS
 
 if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
@@ -20,6 +21,7 @@ _TREATMENT = {
     "pooling": "with nothing trained, read by",
     "calibration": "with its weights as they are and its embeddings calibrated on sentences by",
     "tuning": "fine-tuned on sentences with",
+    "kept": "as it was, kept unchanged on sentences by",
 }
 
 
@@ -52,7 +54,7 @@ def model_card(record: RunRecord, encoder: SentenceTransformer, scale: Similarit
         record=record,
         config=record.config,
         method=method,
-        treatment=_TREATMENT[method.family],
+        treatment=_treatment(record, method.family),
         dimension=encoder.get_embedding_dimension(),
         stock=is_stock(encoder),
         recipe=_recipe(record, encoder),
@@ -103,6 +105,13 @@ def with_scale_section(card: str, scale: SimilarityScale | None) -> str:
     if not rest:
         return card  # not a card of ours
     return before.partition(_SCALE_TITLE)[0] + section + _AFTER_SCALE + rest
+
+
+def _treatment(record: RunRecord, family: str) -> str:
+    """Return what a run did to its encoder, which may be less than its method can do."""
+    if family == "tuning" and record.choice.get("share") == AS_IT_WAS:
+        return _TREATMENT["calibration" if record.choice["centred"] else "kept"]
+    return _TREATMENT[family]
 
 
 def _recipe(record: RunRecord, encoder: SentenceTransformer) -> list[tuple[str, Any]]:

@@ -5,7 +5,6 @@ The student is tuned in place, so "before" is measured before training.
 
 from __future__ import annotations
 
-import os
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,11 +13,14 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from selfguide.engine.encode import sentence_vectors
-from selfguide.errors import InterruptedRun, SelfguideError
+from selfguide.engine.vector_form import normalised
+from selfguide.errors import InterruptedRun, SelfguideError, one_line
 from selfguide.models.encoders import with_pooling
 from selfguide.progress import Reporter
 from selfguide.report.evidence import BINS, Geometry, Neighbours, RunEvidence, Side
+from selfguide.system import debugging
 from selfguide.training.monitors import effective_rank
+from selfguide.words import abridged
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -26,7 +28,7 @@ if TYPE_CHECKING:
 
 MEASURED, SHOWN, NEAREST = 300, 200, 5
 """How many sentences are measured, how many of them the page shows, and how many neighbours of each."""
-LOOKED_AT = 5
+PRINTED = 5
 _LONGEST, _LINE = 200, 90
 _UNTUNED = "the untuned start encoder, mean of its last layer's tokens"
 _AS_GIVEN = "the start encoder as it was given"
@@ -115,7 +117,7 @@ def collect_after(
     try:
         return RunEvidence(
             measured=len(before.sentences),
-            sentences=tuple(_truncated(sentence) for sentence in before.sentences[:SHOWN]),
+            sentences=tuple(abridged(sentence, _LONGEST) for sentence in before.sentences[:SHOWN]),
             before=before.side,
             after=_side(encoder, _FINISHED, before.sentences, batch_size),
         )
@@ -124,7 +126,7 @@ def collect_after(
         return None
 
 
-def a_look(evidence: RunEvidence) -> list[str]:
+def neighbour_lines(evidence: RunEvidence) -> list[str]:
     """Return a few sentences of the text with the nearest one before and after the run, as lines for a terminal.
 
     They are the first of those drawn from the text at random, whatever their neighbours are.
@@ -136,22 +138,18 @@ def a_look(evidence: RunEvidence) -> list[str]:
         A heading, and two or three lines for each sentence; nothing where there are too few sentences.
     """
     sides = [side.nearest for side in (evidence.before, evidence.after)]
-    if not all(len(side) >= LOOKED_AT and side[0] for side in sides):
+    if not all(len(side) >= PRINTED and side[0] for side in sides):
         return []
     drawn = len(evidence.sentences)
     lines = [f"Five sentences drawn from the text, and the nearest of {drawn - 1} others before and after:"]
-    for place, sentence in enumerate(evidence.sentences[:LOOKED_AT]):
+    for place, sentence in enumerate(evidence.sentences[:PRINTED]):
         before, after = (evidence.sentences[side[place][0][0]] for side in sides)
-        lines.append(f"  {_short(sentence)}")
+        lines.append(f"  {abridged(sentence, _LINE)}")
         if before == after:
-            lines.append(f"    before and after  {_short(after)}")
+            lines.append(f"    before and after  {abridged(after, _LINE)}")
         else:
-            lines += [f"    before  {_short(before)}", f"    after   {_short(after)}"]
+            lines += [f"    before  {abridged(before, _LINE)}", f"    after   {abridged(after, _LINE)}"]
     return lines
-
-
-def _short(sentence: str) -> str:
-    return sentence if len(sentence) <= _LINE else sentence[: _LINE - 1].rstrip() + "…"
 
 
 def geometry(units: NDArray[np.float64]) -> Geometry:
@@ -197,9 +195,9 @@ def nearest(units: NDArray[np.float64], count: int = NEAREST) -> tuple[Neighbour
 
 def _warn(error: Exception, reporter: Reporter) -> None:
     """Warn of nearly every error, since a run of hours must not fail for its report; SELFGUIDE_DEBUG=1 raises it."""
-    if isinstance(error, InterruptedRun) or os.environ.get("SELFGUIDE_DEBUG") == "1":
+    if isinstance(error, InterruptedRun) or debugging():
         raise error
-    reason = " ".join(str(error).split()) or type(error).__name__
+    reason = one_line(error) or type(error).__name__
     reporter.warn(f"the report will not show how the embeddings changed: {reason}")
 
 
@@ -209,11 +207,5 @@ def _side(encoder: SentenceTransformer, description: str, sentences: list[str], 
     vectors = sentence_vectors(encoder, sentences, batch_size).astype(np.float64)
     if not np.isfinite(vectors).all():
         raise SelfguideError("some embeddings are not finite.")
-    lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
-    units = vectors / np.where(lengths > 0, lengths, 1.0)
+    units = normalised(vectors)
     return Side(description, geometry(units), nearest(units[:SHOWN]))
-
-
-def _truncated(sentence: str) -> str:
-    """Keep the beginning of a sentence, by which it is recognised, so that the page stays small."""
-    return sentence if len(sentence) <= _LONGEST else sentence[: _LONGEST - 1].rstrip() + "…"

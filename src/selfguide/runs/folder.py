@@ -8,17 +8,20 @@ one process at a time owns both names (:mod:`selfguide.locks`).
 from __future__ import annotations
 
 import contextlib
+import glob
 import json
 import os
+import shlex
 import shutil
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from safetensors import SafetensorError
 
-from selfguide.errors import InterruptedRun, SelfguideError, UsageError
+from selfguide.data.resources import MINI
+from selfguide.errors import InterruptedRun, SelfguideError, UsageError, one_line
 from selfguide.files import (
     damage_of,
     folder_digests,
@@ -42,6 +45,8 @@ FINISHED = "finished"
 _FINISHED_FILE = "finished.json"
 """Digests of its files, written when it is complete: from then on, only renaming is left."""
 _INPUTS_FILE = "inputs.json"
+_BEGUN_IN = "begun_in"
+"""The working folder of the run, which relative names in its configuration are about."""
 
 
 @dataclass(frozen=True)
@@ -88,7 +93,7 @@ class WorkFolder:
 def work_folder(
     config: RunConfig, output: str | Path | None, overwrite: bool, resume: bool, report: bool | None = None
 ) -> Iterator[WorkFolder]:
-    """Claim the work folder of a run, and turn an interruption or a full disk into a sentence that says how to go on.
+    """Claim the work folder of a run, and turn an interruption or a full disk into a message that says how to resume.
 
     Args:
         config: The complete configuration, which the folder keeps.
@@ -138,7 +143,7 @@ def _owned(final: Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _interruptions_in_words(final: Path, work: Path, resume: bool) -> Iterator[None]:
-    resuming = f"selfguide train --output {final} --resume"
+    resuming = _resuming(final)
     try:
         yield
     except InterruptedRun as error:
@@ -156,8 +161,13 @@ def _interruptions_in_words(final: Path, work: Path, resume: bool) -> Iterator[N
         raise
 
 
+def _resuming(final: Path) -> str:
+    """Return the command that resumes a run, such that it can be copied from a message."""
+    return f"selfguide train --output {shlex.quote(str(final))} --resume"
+
+
 def _unwritable(work: Path, error: Exception, resumable: bool, resuming: str) -> str:
-    reason = " ".join(str(error).split()).rstrip(".")
+    reason = one_line(error).rstrip(".")
     if not resumable:
         return f"The run could not be written to {work}: {reason}. Make room, then run it again."
     steps = [folder.name.rpartition("-")[2] for folder in complete_checkpoints(work)]
@@ -198,8 +208,37 @@ def stored_config(output: str | Path) -> RunConfig:
     return config
 
 
+def located_config(config: RunConfig, output: str | Path) -> RunConfig:
+    """Return the configuration of an interrupted run with names that are right in another working folder, too.
+
+    Args:
+        config: The configuration, with names as the user gave them where the run was begun.
+        output: The folder that the run is to make.
+
+    Returns:
+        The configuration for reading; the names to compare and to record are those of ``config``.
+    """
+    try:
+        begun_in = read_json(partial_folder(output) / RUN_FILE).get(_BEGUN_IN)
+    except (OSError, ValueError, AttributeError):
+        begun_in = None
+    if not isinstance(begun_in, str) or Path(begun_in) == Path.cwd():
+        return config
+
+    def there(name: str) -> str:
+        path = Path(begun_in, Path(name).expanduser())
+        return str(path) if name not in (MINI, "-") and (path.exists() or glob.has_magic(name)) else name
+
+    return replace(
+        config,
+        encoder=there(config.encoder),
+        dev=there(config.dev) if config.dev else config.dev,
+        text=tuple(there(name) for name in config.text),
+    )
+
+
 def _state(output: Path) -> str:
-    """Return, in words, why there is nothing to resume."""
+    """Explain why there is nothing to resume."""
     if partial_folder(output).is_dir():
         return "the run was stopped before its configuration was written"
     if not (output / RUN_FILE).is_file():
@@ -219,7 +258,7 @@ def _digest(content: dict[str, Any]) -> str:
 
 
 def _refuse_before_anything_is_made(final: Path, work: Path, overwrite: bool, resume: bool) -> None:
-    """Refuse what needs no lock to be seen, so that a refusal makes neither a folder nor a lock."""
+    """Check what needs no lock, so that a refused run makes neither a folder nor a lock."""
     if resume:
         stored_config(final)
         return
@@ -243,7 +282,7 @@ def _claim(
         if changed is not None:
             raise UsageError(
                 f"This is not the run that was interrupted: there, {changed[0]} was {changed[1]!r}. "
-                f"Resume with `selfguide train --output {final} --resume` alone, or start over with --overwrite."
+                f"Resume with `{_resuming(final)}` alone, or start over with --overwrite."
             )
         choices = _readable(work / RUN_FILE).get("choices", {})
         overwrite = overwrite or bool(choices.get("overwrite"))
@@ -255,20 +294,20 @@ def _claim(
     _refuse_before_anything_is_made(final, work, overwrite, resume)
     if work.exists():
         if not overwrite:
-            raise UsageError(f"An interrupted run is in {work}: --resume goes on with it, --overwrite starts over.")
+            raise UsageError(f"An interrupted run is in {work}: --resume continues it, --overwrite starts over.")
         _remove(work)
     report = report is not False
     try:
         work.mkdir(parents=True, mode=0o700)
         kept = json.loads(json.dumps({"config": asdict(config), "choices": {"overwrite": overwrite, "report": report}}))
-        write_text(work / RUN_FILE, json.dumps(kept | {"digest": _digest(kept)}, indent=2))
+        write_text(work / RUN_FILE, json.dumps(kept | {"digest": _digest(kept), _BEGUN_IN: os.getcwd()}, indent=2))
     except OSError as error:
         raise SelfguideError(f"The output folder {final} cannot be made: {error.strerror or error}.") from None
     return WorkFolder(work, final, overwrite, report)
 
 
 def _clean_up(final: Path, work: Path) -> None:
-    """Put right what a killed process left: a replacement half done, folders on their way out."""
+    """Repair what a killed process left: a replacement half done, folders on their way out."""
     restore_folder(final)
     for left in (_trash(work), final.with_name(final.name + ".calibrating")):
         shutil.rmtree(left, ignore_errors=True)

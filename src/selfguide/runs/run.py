@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from selfguide.data import Sentences, TextOptions, open_text
+from selfguide.data.kept_inputs import refuse_to_replace
 from selfguide.data.pairs import Pairs, read_pairs
 from selfguide.engine.digest import model_digest
 from selfguide.engine.similarity_scale import SAMPLED, SimilarityScale
@@ -25,11 +26,12 @@ from selfguide.models.starting_points import RAW, SENTENCE_ENCODER, own_settings
 from selfguide.progress import Reporter, is_main_process
 from selfguide.report.evidence import RunEvidence
 from selfguide.report.folders import write_report_or_warn
-from selfguide.runs.evidence import MEASURED, a_look, collect_after, collect_before, sample
-from selfguide.runs.folder import FINISHED, WorkFolder, work_folder
+from selfguide.runs.evidence import MEASURED, collect_after, collect_before, neighbour_lines, sample
+from selfguide.runs.folder import FINISHED, WorkFolder, located_config, work_folder
 from selfguide.runs.prepared_text import check_text, prepare_text
 from selfguide.runs.resolution import resolve
 from selfguide.runs.similarity import scale_or_warn
+from selfguide.system import timestamp
 from selfguide.training.callbacks import DEV_METRIC
 from selfguide.training.configuration import RUN_FILE, RunConfig, RunRecord
 from selfguide.training.distributed import wait_for_everyone
@@ -195,9 +197,14 @@ def run(
     Returns:
         The encoder, and the record that ``run.json`` keeps.
     """
-    start = starting_point(encoder if encoder is not None else config.encoder)
+    here = located_config(config, output) if resume and output is not None else config
+    start = starting_point(encoder if encoder is not None else here.encoder)
     by_default = not config.method
     config, method = resolve(config, start)
+    if output is not None and not resume:
+        read: list[str | Path] = [*config.text, *([config.dev] if config.dev else [])]
+        read += sentences.files() if sentences is not None else []
+        refuse_to_replace(Path(output), read)
     with work_folder(config, output, overwrite, resume, report) as claimed, quiet_libraries():
         work = claimed.path
         if claimed.complete and claimed.final is not None:
@@ -211,14 +218,14 @@ def run(
         if by_default and start.kind != RAW:
             reporter.note(f"{start.describe(name)} The method is {method.name}, the default for such encoders.")
         method.check_start(start, name, reporter)
-        dev_pairs = _dev_pairs(config.dev) if config.dev else None
+        dev_pairs = _dev_pairs(here.dev) if here.dev else None
         if not (work / "text.json").is_file() and sentences is None:
-            sentences = _open_named_text(config)
+            sentences = _open_named_text(here)
         if encoder is None and config.encoder == GIVEN_ENCODER:
             raise SelfguideError("This run started from an encoder given in Python; name one with --encoder.")
-        student = _own_copy(encoder) if encoder is not None else load_encoder(config.encoder, device=settings.device)
+        student = _own_copy(encoder) if encoder is not None else load_encoder(here.encoder, device=settings.device)
         if output is not None and is_main_process():
-            dev_digest = file_digest(Path(config.dev)) if config.dev else None
+            dev_digest = file_digest(Path(here.dev)) if here.dev else None
             claimed.check_inputs(**{"start encoder": model_digest(student), "dev file": dev_digest})
         record.start = {"kind": start.kind, "reason": start.reason, "own": own_settings(student)}
         text, record.text = prepare_text(work, sentences, settings, reporter)
@@ -243,7 +250,7 @@ def run(
         record.seconds["total"] = time.monotonic() - started
         if output is not None:
             _finish(outcome.encoder, record, claimed, scale, (reporter, evidence) if claimed.report else None)
-        for line in a_look(evidence) if evidence is not None else ():
+        for line in neighbour_lines(evidence) if evidence is not None else ():
             reporter.note(line)
         return outcome.encoder, record
 
@@ -319,7 +326,7 @@ def _fill(record: RunRecord, outcome: TrainingOutcome, reporter: Reporter) -> No
     record.checkpoint += "".join(f"; {name} {value:g} by the dev pairs" for name, value in outcome.chosen.items())
     record.warnings = list(reporter.warnings)
     record.versions = versions()
-    record.finished = time.strftime("%Y-%m-%dT%H:%M:%S%z")
+    record.finished = timestamp()
 
 
 def _finish(

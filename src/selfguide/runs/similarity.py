@@ -1,8 +1,7 @@
-"""Measure what a cosine means for a finished encoder on its text, and say it of a cosine."""
+"""Measure what a cosine means for a finished encoder on its text, and rank a given cosine by it."""
 
 from __future__ import annotations
 
-import os
 import random
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -11,8 +10,9 @@ from typing import TYPE_CHECKING, overload
 import numpy as np
 
 from selfguide.engine.similarity_scale import SAMPLED, SCALE_FILE, SimilarityScale, measure_scale, read_scale
-from selfguide.errors import InterruptedRun, SelfguideError, UsageError
+from selfguide.errors import InterruptedRun, SelfguideError, UsageError, one_line
 from selfguide.progress import Reporter, share_of
+from selfguide.system import debugging
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -66,9 +66,9 @@ def scale_or_warn(
         different = list(dict.fromkeys(sentences))
         return measure_scale(sentence_vectors(encoder, different), different, available, seed)
     except Exception as error:
-        if isinstance(error, InterruptedRun) or os.environ.get("SELFGUIDE_DEBUG") == "1":
+        if isinstance(error, InterruptedRun) or debugging():
             raise
-        reporter.warn(f"the folder will not say what a cosine means: {' '.join(str(error).split())}")
+        reporter.warn(f"the folder will not say what a cosine means: {one_line(error)}")
         return None
 
 

@@ -1,7 +1,7 @@
 """Make an index, add to it, remove from it.
 
-Every change asks first which rows are there already: what is encoded is what is not. So a command that was killed goes on when it
-is given again, whatever it was doing, and a row is never there twice.
+Every change first looks up which rows the index has, and encodes only the others. A command that was killed can
+therefore be repeated at any point, and no row is stored twice.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from selfguide.data import Sentences, TextOptions, open_text
 from selfguide.errors import InterruptedRun, SelfguideError, UsageError
 from selfguide.files import private_folder, read_json, remove_leftovers, replace_folder, restore_folder, write_text
 from selfguide.locks import beside, held
-from selfguide.progress import Reporter
+from selfguide.progress import Reporter, counted
 from selfguide.search.columns import KEY, SENTENCE, check_fit, new_columns, wanted_columns
 from selfguide.search.filters import filter_sql
 from selfguide.search.index import EXACT_NUMBERS, Index, open_index
@@ -79,7 +79,7 @@ def build_index(
     Raises:
         UsageError: There is an index already, or what is left of one that was interrupted has another setting.
         SelfguideError: There is no sentence, or the index cannot be written.
-        InterruptedRun: The user stopped it; the same call goes on.
+        InterruptedRun: The user stopped it; the same call continues it.
 
     Example::
 
@@ -139,7 +139,7 @@ def add_to_index(
 
     Raises:
         SelfguideError: There is no index, the encoder is another one, a column does not fit, or it cannot be written.
-        InterruptedRun: The user stopped it; the same call goes on.
+        InterruptedRun: The user stopped it; the same call continues it.
     """
     target = _target(path)
     kept = wanted_columns(columns)
@@ -252,7 +252,7 @@ def _target(path: str | Path) -> Path:
 
 
 def _reading(options: TextOptions | None) -> TextOptions:
-    # Repeats are told by the whole row, and a long text is cut rather than lost.
+    # A repeat is a row that is equal as a whole; a long text is truncated rather than dropped.
     return replace(options or TextOptions(), keep_duplicates=True, keep_blank=False, long_lines="cut")
 
 
@@ -358,7 +358,7 @@ def _add(store: Store, rows: Spool, present: NDArray[np.int64], model: SentenceT
 
     known = np.sort(present)
     if len(known):
-        reporter.note(f"{len(known):,} rows are there already.")
+        reporter.note(f"{counted(len(known), 'row', 'is', 'are')} there already.")
     with reporter.bar("encoding", rows.count, "rows") as advance:
         stream = rows.rows(store.columns)
         while chunk := list(islice(stream, _CHUNK)):

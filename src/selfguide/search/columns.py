@@ -169,7 +169,7 @@ def check_fit(columns: Iterable[Column], kinds: Mapping[str, set[str]]) -> None:
             other = min(found - {kind})
             raise SelfguideError(
                 f"The column {shortened(name)} of the index holds values of the type {kind}, and the text has values of the type "
-                f"{other} there: mend them, leave the column out with --columns, or build the index anew."
+                f"{other} there: correct them, leave the column out with --columns, or build the index anew."
             )
 
 

@@ -1,6 +1,6 @@
 """Near-duplicates: every pair of rows whose cosine is above a percentile of the text's own random pairs.
 
-A cosine of 0.9 is much for one encoder and little for another, so the threshold is a percentile. It is read from all pairs of
+A cosine of 0.9 is high for one encoder and low for another, so the threshold is a percentile. It is read from all pairs of
 some thousand rows, drawn at random; then all pairs of all rows are compared, block by block, in an amount of memory that does not
 grow with the rows. Nothing is approximate: what an index of vectors would propose is not used.
 """
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 PAIR_FORMATS = (".csv", ".jsonl")
 SAMPLED = 4096
-"""Rows whose pairs say what a percentile is: 8.4 million pairs."""
+"""Rows whose pairs estimate the percentile: 8.4 million pairs."""
 _BLOCK = 16_384  # rows that are compared with all others in one pass over the table
 _PART = 2048  # of them at a time, so that a matrix of cosines has 128 MB at most
 
@@ -49,7 +49,7 @@ class Pair(NamedTuple):
 
 
 class DuplicatesFound(NamedTuple):
-    """What came of comparing all pairs."""
+    """The result of comparing all pairs."""
 
     pairs: int
     dropped: int

@@ -2,7 +2,7 @@
 
     year >= 2020 and (source = 'forum' or not resolved) and title contains 'late' and tag in ('a', 'b') and author is not missing
 
-Nothing of what a user writes is passed on as it is: names are looked up among the columns, literals are read and written again.
+No user input is passed on verbatim: names are looked up among the columns, literals are read and written again.
 
 =========================================  =================================================================================
 ``=`` ``!=`` ``<`` ``<=`` ``>`` ``>=``     with a literal: ``'text'`` (a quotation mark inside is doubled), ``12``, ``-0.5``,
@@ -61,7 +61,7 @@ def filter_sql(condition: str, columns: Sequence[Column]) -> str:
         SQL that LanceDB takes.
 
     Raises:
-        UsageError: It is no condition, names a column that there is not, or compares values of different types.
+        UsageError: It is no condition, names an unknown column, or compares values of different types.
     """
     if len(condition) > _LONGEST:
         raise UsageError(f"The filter is longer than {_LONGEST:,} characters.")

@@ -84,7 +84,7 @@ class Index:
         return self.record.rows
 
     def refresh(self, always: bool = False) -> None:
-        """See what has changed on disk since.
+        """Reload what has changed on disk.
 
         Args:
             always: Open the table again even if nothing has.
@@ -152,7 +152,7 @@ class Index:
         """Refuse an encoder that did not make the index.
 
         Args:
-            digest: What tells it from others.
+            digest: Digest of the encoder.
             name: What to call it.
 
         Raises:
@@ -193,7 +193,7 @@ class Index:
         """
         _check(query, limit, mode)
         if where is not None:
-            filter_sql(where, self.record.columns)  # a mistake is told before the encoder is loaded
+            filter_sql(where, self.record.columns)  # report a mistake before the encoder is loaded
         vector = None
         if mode != "text":
             from selfguide.engine.encode import encode

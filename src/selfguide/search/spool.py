@@ -1,6 +1,6 @@
-"""The rows of a text on disk: read once from whatever they come from, typed, and told apart by their keys.
+"""The rows of a text on disk: read once from any source, typed, and identified by their keys.
 
-The text is read a first time into a file for its owner alone, which ends with the command: only then are the types of all columns
+The text is read a first time into a private file, which is removed with the command: only then are the types of all columns
 known, and standard input can be read once only.
 """
 
@@ -35,7 +35,7 @@ class Row(NamedTuple):
     columns: dict[str, Value]
     """The values that are there, by the names of the index's columns."""
     key: int
-    """What tells it from others: equal rows have equal keys."""
+    """Identifies the row: equal rows have equal keys."""
 
 
 class Spool:
@@ -88,7 +88,7 @@ class Spool:
         if value is None:
             return None
         self.kinds[name].add(kind_of(value))
-        # What type a cell has is not known before all are read; as a list it is told from text that is text.
+        # The type of a cell is known only when all have been read; the list marks it as not yet typed.
         return [str(plain(str(value)))] if isinstance(value, Cell) else value
 
     def rows(self, columns: list[Column]) -> Iterator[Row]:
@@ -121,7 +121,7 @@ class Spool:
 
 
 def row_key(text: str, columns: dict[str, Value]) -> int:
-    """Return a number that tells a row from others: a hash of its text and its values."""
+    """Return a number that identifies a row: a hash of its text and its values."""
     content = json.dumps([text, sorted(columns.items())]) if columns else text
     return int.from_bytes(
         blake2b(content.encode("utf-8", "surrogatepass"), digest_size=8).digest(), "little", signed=True

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import time
 import warnings
 from collections.abc import Iterator, Sequence
@@ -54,7 +55,7 @@ class IndexRecord:
     encoder: str | None
     """Name or folder of the encoder; ``None`` where it was given as a loaded one."""
     digest: str
-    """What tells the encoder from others; see :mod:`selfguide.engine.digest`."""
+    """Identifies the encoder; see :mod:`selfguide.engine.digest`."""
     dim: int
     columns: tuple[Column, ...]
     words: str
@@ -95,12 +96,12 @@ def read_record(folder: Path) -> IndexRecord:
     except (FileNotFoundError, NotADirectoryError):
         if partial_folder(folder).is_dir() and not folder.exists():
             raise SelfguideError(
-                f"The index {folder} is not finished: give the command that was making it once more, which goes on."
+                f"The index {folder} is not finished: repeat the command that was making it, which continues it."
             ) from None
         if folder.exists():
             raise SelfguideError(f"{folder} is no index: name a folder that `selfguide index` made.") from None
         raise SelfguideError(
-            f"There is no index at {folder}: `selfguide index TEXT --output {folder}` makes one."
+            f"There is no index at {folder}: `selfguide index TEXT --output {shlex.quote(str(folder))}` makes one."
         ) from None
     except OSError as error:
         raise SelfguideError(f"The index {folder} cannot be read: {error.strerror or error}.") from None
@@ -161,7 +162,7 @@ def require_lancedb() -> Any:
         SelfguideError: It is not installed.
     """
     try:
-        os.environ.setdefault("RUST_LOG", "error")  # its notes on versions to come are for programmers
+        os.environ.setdefault("RUST_LOG", "error")  # its deprecation notes are not for users
         import lancedb
     except ImportError:
         raise SelfguideError("An index needs LanceDB: pip install 'selfguide[search]'.") from None
@@ -311,7 +312,7 @@ class Store:
                     return
 
     def read_back(self) -> None:
-        """Read what has been written, as others will: LanceDB passes over some errors of the disk without a word.
+        """Read back what has been written, since LanceDB ignores some errors of the disk.
 
         Raises:
             SelfguideError: It cannot be read, or rows are missing.

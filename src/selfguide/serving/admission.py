@@ -1,4 +1,4 @@
-"""Who may come in: places for what is under way, API keys, and host names."""
+"""Admission of requests: limits on concurrent work, API keys and host names."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from selfguide.serving.refusals import Refusal
 _BODIES = 16
 
 
-class Places:
-    """Counts the inputs and the bytes that are under way, and refuses more than there are places for.
+class Capacity:
+    """Counts the inputs and bytes in progress, and refuses requests beyond the limits.
 
     Args:
         inputs: Maximum number of inputs.
@@ -25,57 +25,57 @@ class Places:
         self.taken = 0
         self.held = 0
 
-    def seat(self) -> Seat:
-        """Return a place for a request, which counts as one input from its first byte on."""
-        return Seat(self)
+    def reserve(self) -> Reservation:
+        """Return a reservation for a request, which counts as one input from its first byte on."""
+        return Reservation(self)
 
 
-class Seat:
-    """What one request takes up; it is given back when the block ends.
+class Reservation:
+    """What one request occupies; released when the block ends.
 
     Args:
-        places: Where it is counted.
+        capacity: Where it is counted.
     """
 
-    def __init__(self, places: Places) -> None:
-        self._places = places
+    def __init__(self, capacity: Capacity) -> None:
+        self._capacity = capacity
         self._inputs = 0
         self._bytes = 0
 
-    def __enter__(self) -> Seat:
-        """Take the first place."""
+    def __enter__(self) -> Reservation:
+        """Reserve the first place."""
         self.hold(1)
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Give everything back."""
-        self._places.taken -= self._inputs
-        self._places.held -= self._bytes
+        """Release everything."""
+        self._capacity.taken -= self._inputs
+        self._capacity.held -= self._bytes
 
     def hold(self, inputs: int) -> None:
-        """Take places for so many inputs instead of those taken before.
+        """Reserve a place for each input, in place of those reserved before.
 
         Args:
             inputs: Number of inputs.
 
         Raises:
-            Refusal: There are not so many.
+            Refusal: Too few places are free.
         """
         more = inputs - self._inputs
-        if self._places.taken + more > self._places.inputs:
+        if self._capacity.taken + more > self._capacity.inputs:
             raise Refusal(
                 429,
-                f"The queue is full ({self._places.inputs} inputs are under way): try again in a moment.",
+                f"The queue is full ({self._capacity.inputs} inputs are under way): try again in a moment.",
                 code="queue_full",
                 retry_after=1,
             )
-        self._places.taken += more
+        self._capacity.taken += more
         self._inputs = inputs
 
     def keep(self, size: int) -> None:
-        """Make room for so many bytes more of a body.
+        """Reserve space for further bytes of a body.
 
         Args:
             size: Number of bytes.
@@ -83,10 +83,10 @@ class Seat:
         Raises:
             Refusal: Too many large bodies are under way.
         """
-        if self._places.held + size > self._places.bytes:
+        if self._capacity.held + size > self._capacity.bytes:
             message = "Too many large requests are under way: try again in a moment."
             raise Refusal(429, message, code="queue_full", retry_after=1)
-        self._places.held += size
+        self._capacity.held += size
         self._bytes += size
 
 
@@ -126,10 +126,10 @@ class Keys:
 
 
 class Hosts:
-    """Names under which the server may be called.
+    """Host names that the server answers to.
 
     A page from anywhere can make a browser send requests to 127.0.0.1 under a name that its owner lets point there. A server
-    on a loopback address therefore answers only to the names of that address, and to those it was told.
+    on a loopback address therefore answers only to the names of that address, and to ``further`` ones.
 
     Args:
         host: The address that the server listens on.

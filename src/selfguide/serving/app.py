@@ -15,6 +15,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 
 from selfguide import __version__
+from selfguide.engine.vector_form import cosine
 from selfguide.errors import SelfguideError
 from selfguide.serving import bodies
 from selfguide.serving.bodies import inputs_of, parsed, sentences_of
@@ -69,17 +70,17 @@ def _add_encoding(app: FastAPI, state: State) -> None:
 
     async def embeddings(request: Request) -> Response:
         """Encode sentences, in the format of OpenAI's embeddings."""
-        with state.places.seat() as seat:
-            body = parsed(bodies.EmbeddingsBody, await read_body(request, seat, state))
+        with state.capacity.reserve() as reservation:
+            body = parsed(bodies.EmbeddingsBody, await read_body(request, reservation, state))
             encoder = state.encoder(body.model)
             inputs = inputs_of(body.input, options.max_inputs)
-            found = await state.encode(request, seat, encoder, inputs, body.truncate, body.dimensions)
+            found = await state.encode(request, reservation, encoder, inputs, body.truncate, body.dimensions)
             return _json(_embeddings(found.values, body.encoding_format, found.encoder, found.tokens))
 
     async def similarity(request: Request) -> Response:
         """Return the cosine of two sentences, or of each pair of two lists."""
-        with state.places.seat() as seat:
-            body = parsed(bodies.SimilarityBody, await read_body(request, seat, state))
+        with state.capacity.reserve() as reservation:
+            body = parsed(bodies.SimilarityBody, await read_body(request, reservation, state))
             encoder = state.encoder(body.model)
             first = sentences_of(body.first, "first", options.max_inputs)
             second = sentences_of(body.second, "second", options.max_inputs)
@@ -91,8 +92,8 @@ def _add_encoding(app: FastAPI, state: State) -> None:
                     f"first and second together have more than {options.max_inputs} sentences: send them in parts."
                 )
                 raise Refusal(400, message, code="too_many_inputs", parameter="second")
-            found = await state.encode(request, seat, encoder, first + second, body.truncate)
-            cosines = _cosine(found.values[: len(first)], found.values[len(first) :])
+            found = await state.encode(request, reservation, encoder, first + second, body.truncate)
+            cosines = cosine(found.values[: len(first)], found.values[len(first) :])
             scale = state.scales.get(found.encoder)
             single = isinstance(body.first, str) and isinstance(body.second, str)
             return _json(
@@ -131,8 +132,8 @@ def _add_search(app: FastAPI, state: State) -> None:
 
     async def search(request: Request) -> Response:
         """Search the index."""
-        with state.places.seat() as seat:
-            body = parsed(bodies.SearchBody, await read_body(request, seat, state))
+        with state.capacity.reserve() as reservation:
+            body = parsed(bodies.SearchBody, await read_body(request, reservation, state))
             if not body.query.strip():
                 raise Refusal(400, "The query is empty.", code="invalid_value", parameter="query")
             started = time.perf_counter()
@@ -140,7 +141,7 @@ def _add_search(app: FastAPI, state: State) -> None:
             await run_in_threadpool(refreshed, searcher)
             if body.mode != "text":
                 encoder = state.index_encoder()
-                vector = (await state.encode(request, seat, encoder, [body.query], True)).values[0]
+                vector = (await state.encode(request, reservation, encoder, [body.query], True)).values[0]
             try:
                 answer = await run_in_threadpool(searcher.query, body.query, body.limit, body.filter, body.mode, vector)
             except SelfguideError as error:
@@ -226,14 +227,6 @@ def _embeddings(values: NDArray[np.float32], form: str, model: str, tokens: int)
 
 def _usage(tokens: int) -> dict[str, int]:
     return {"prompt_tokens": tokens, "total_tokens": tokens}
-
-
-def _cosine(first: NDArray[np.float32], second: NDArray[np.float32]) -> NDArray[np.float64]:
-    """Return the cosines of pairs in double precision; 0 where a vector is 0."""
-    one, other = first.astype(np.float64), second.astype(np.float64)
-    norms = np.linalg.norm(one, axis=-1) * np.linalg.norm(other, axis=-1)
-    found: NDArray[np.float64] = (one * other).sum(axis=-1) / np.where(norms > 0, norms, 1.0)
-    return found
 
 
 def _plain(values: NDArray[np.float64], single: bool) -> float | list[float]:

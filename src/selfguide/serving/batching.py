@@ -23,7 +23,7 @@ _SMALLEST_SHARE = 64
 
 @dataclass
 class Request:
-    """Sentences that came in one request, and their vectors as far as there are any."""
+    """The sentences of one request, and their vectors computed so far."""
 
     number: int
     inputs: Any
@@ -31,7 +31,6 @@ class Request:
     lengths: NDArray[np.int64]
     vectors: NDArray[np.float32]
     missing: int = field(init=False)
-    cancelled: bool = False
     started: bool = False
     _order: deque[int] = field(init=False)
 
@@ -51,7 +50,7 @@ class Request:
         return int(self.lengths[self._order[0]])
 
     def take(self) -> int:
-        """Return the row of its next sentence, which waits no longer."""
+        """Return the row of its next sentence, and remove it from the queue."""
         return self._order.popleft()
 
 
@@ -61,12 +60,12 @@ class Batch:
 
     items: list[tuple[Request, int]]
     started: list[int]
-    """Numbers of the requests that none of their sentences was taken of before."""
+    """Numbers of the requests whose first sentence is in this batch."""
     tokens: int
 
 
 class BatchQueue:
-    """The requests that wait; threads take batches from it.
+    """The queue of waiting requests; threads take batches from it.
 
     Args:
         budget: Tokens in a batch; a longer sentence is a batch of its own.
@@ -82,7 +81,7 @@ class BatchQueue:
         self._changed = threading.Condition()
 
     def put(self, request: Request) -> None:
-        """Let a request wait for its turn."""
+        """Add a request to the queue."""
         with self._changed:
             self._requests.append(request)
             self._known[request.number] = request
@@ -90,12 +89,11 @@ class BatchQueue:
             self._changed.notify(max(1, self._idle))
 
     def cancel(self, number: int) -> None:
-        """Drop a request; what is being computed of it is thrown away when it is done."""
+        """Drop a request; vectors that are still being computed for it are discarded."""
         with self._changed:
             request = self._known.pop(number, None)
             if request is None:
                 return
-            request.cancelled = True
             if request.waiting:
                 self._tokens -= sum(int(request.lengths[row]) for row in request._order)
                 self._requests.remove(request)
@@ -104,7 +102,7 @@ class BatchQueue:
         """Wait for sentences, and return a batch of them.
 
         Returns:
-            The batch. Where several threads are idle, they share what waits.
+            The batch. Idle threads share the waiting sentences.
         """
         with self._changed:
             while not self._requests:
@@ -115,14 +113,14 @@ class BatchQueue:
             return batch
 
     def give(self, batch: Batch, vectors: NDArray[np.float32]) -> list[Request]:
-        """Take the vectors of a batch back from a thread, which is idle then.
+        """Accept the vectors of a batch; its thread is idle again.
 
         Args:
             batch: The batch.
             vectors: (sentences, dimensions), in its order.
 
         Returns:
-            The requests that are complete now, without those that were cancelled.
+            The requests that this batch completes, without cancelled ones.
         """
         complete = []
         with self._changed:

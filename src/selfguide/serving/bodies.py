@@ -1,4 +1,4 @@
-"""What requests and answers hold, and the sentences that refuse what is not so."""
+"""Schemas of requests and responses, and the messages for invalid requests."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ _Model = Annotated[str | None, Field(description="Name of the encoder; without o
 _Truncate = Annotated[
     bool | None,
     Field(
-        description="Truncate inputs of too many tokens (true) or refuse them (false); by default as the server was told."
+        description="Truncate inputs of too many tokens (true) or refuse them (false); by default as the server is configured."
     ),
 ]
 
 
 class Body(BaseModel):
-    """A request; fields that there are not are refused, so that a misspelt one is noticed."""
+    """A request; unknown fields are refused, so that a misspelt one is noticed."""
 
     model_config = ConfigDict(strict=True, extra="forbid", hide_input_in_errors=True)
 
@@ -44,7 +44,7 @@ class EmbeddingsBody(Body):
     encoding_format: Annotated[
         Literal["float", "base64"], Field(description="Numbers, or little-endian float32 as base64.")
     ] = "float"
-    dimensions: Annotated[int | None, Field(ge=1, description="Keep only the first so many dimensions.")] = None
+    dimensions: Annotated[int | None, Field(ge=1, description="Keep only this many leading dimensions.")] = None
     user: Annotated[str | None, Field(description="Ignored.")] = None
     truncate: _Truncate = None
 
@@ -225,7 +225,7 @@ def inputs_of(value: Any, most: int) -> list[str] | list[list[int]]:
         Sentences, or lists of token ids.
 
     Raises:
-        Refusal: It is neither of the four forms, is empty, or has too many inputs.
+        Refusal: It is none of the four forms, is empty, or has too many inputs.
     """
     if isinstance(value, str):
         return [value]

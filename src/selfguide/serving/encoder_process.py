@@ -1,9 +1,8 @@
-"""The front's side of a worker: start it, hand it requests, start it again when it dies."""
+"""The front's side of a worker: start it, send it requests, restart it when it dies."""
 
 from __future__ import annotations
 
 import asyncio
-import os
 import socket
 import subprocess
 import sys
@@ -16,6 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from selfguide.errors import SelfguideError, UsageError
 from selfguide.serving.frames import Frame, FrameReader, Kind, frame
 from selfguide.serving.refusals import Refusal
+from selfguide.system import debugging
 
 if TYPE_CHECKING:
     import numpy as np
@@ -38,7 +38,7 @@ class Encoded(NamedTuple):
 
 
 class About(NamedTuple):
-    """What a worker says of its encoder."""
+    """What a worker reports of its encoder."""
 
     width: int
     max_length: int | None
@@ -49,20 +49,20 @@ class About(NamedTuple):
 
 @dataclass
 class Job:
-    """A request that a worker has."""
+    """A request that was sent to a worker."""
 
     number: int
     future: asyncio.Future[Encoded]
     arrived: float
     started: float | None = None
     watch: Callable[[], None] | None = None
-    """Called once it has been under way for a moment: begins to look whether the client is still there."""
+    """Called once it has been in progress for a moment: starts checking whether the client is still connected."""
     watcher: asyncio.Task[None] | None = None
 
 
 @dataclass
 class Events:
-    """What is called when something happens that is counted."""
+    """Callbacks for the events that metrics count."""
 
     batch: Callable[[str, int, int], None] = lambda encoder, sentences, tokens: None
     waited: Callable[[str, float], None] = lambda encoder, seconds: None
@@ -94,7 +94,7 @@ class EncoderProcess:
     """Set when the first start has succeeded or failed."""
 
     def __post_init__(self) -> None:
-        """Begin without a process."""
+        """Start without a process."""
         self._jobs: dict[int, Job] = {}
         self._numbers = count(1)
         self._process: subprocess.Popen[bytes] | None = None
@@ -126,7 +126,7 @@ class EncoderProcess:
             await asyncio.sleep(pause)
 
     def stop(self) -> None:
-        """End the worker; what it has is given up."""
+        """Stop the worker; its requests are abandoned."""
         self._stopping = True
         if self._transport is not None:
             self._transport.abort()
@@ -135,7 +135,7 @@ class EncoderProcess:
             self._process.wait()
 
     def submit(self, inputs: Inputs, truncate: bool) -> Job:
-        """Hand a request over.
+        """Send a request to the worker.
 
         Args:
             inputs: Sentences or token ids.
@@ -145,7 +145,7 @@ class EncoderProcess:
             The job, whose future gets the vectors.
 
         Raises:
-            Refusal: The worker is not there.
+            Refusal: The worker is not running.
         """
         if self.about is None or self._transport is None:
             raise self._absent()
@@ -157,7 +157,7 @@ class EncoderProcess:
         return job
 
     def cancel(self, job: Job) -> None:
-        """Forget a job, if it is not done."""
+        """Discard a job that is not finished."""
         if self._jobs.pop(job.number, None) is not None and self._transport is not None:
             self._transport.write(frame(Kind.CANCEL, job.number))
 
@@ -167,8 +167,8 @@ class EncoderProcess:
         ours, theirs = socket.socketpair()
         ours.setblocking(False)
         words = [sys.executable, "-m", "selfguide.serving.worker", str(theirs.fileno())]
-        # Its own messages are the libraries' notes, which nobody reads; what matters comes over the socket.
-        quiet = None if os.environ.get("SELFGUIDE_DEBUG") == "1" else subprocess.DEVNULL
+        # Its output holds only notes of libraries; everything that matters comes over the socket.
+        quiet = None if debugging() else subprocess.DEVNULL
         self._process = subprocess.Popen(
             words, pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL, stdout=quiet, stderr=quiet
         )
@@ -257,7 +257,7 @@ class EncoderProcess:
         job.future.set_exception(Refusal(503, message, code="encoder_failed", retry_after=3))
 
     def _tend(self) -> None:
-        """Give up what has waited for too long, and let the others look after their clients."""
+        """Give up requests that have waited too long, and check on the clients of the others."""
         now = time.monotonic()
         limits = self.options
         for job in list(self._jobs.values()):
@@ -289,7 +289,7 @@ def _too_slow(late: bool, limits: ServeOptions) -> Refusal:
 
 
 class _Connection(asyncio.Protocol):
-    """Cuts what a worker sends into frames."""
+    """Splits a worker's byte stream into frames."""
 
     def __init__(self, hear: Callable[[Frame], None], gone: asyncio.Event) -> None:
         self._hear, self._gone, self._frames = hear, gone, FrameReader()

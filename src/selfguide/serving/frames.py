@@ -22,16 +22,16 @@ HEAD_SIZE = _HEAD.size
 
 
 class Kind(IntEnum):
-    """What a frame says."""
+    """The kinds of frames."""
 
     SETTINGS = 1
     """To the worker: which encoder to load, and how."""
     ENCODE = 2
     """To the worker: the inputs of a request."""
     CANCEL = 3
-    """To the worker: nobody waits for this request any more."""
+    """To the worker: the request was cancelled."""
     READY = 4
-    """From the worker: the encoder is loaded; what it is like."""
+    """From the worker: the encoder is loaded; its properties."""
     FAILED = 5
     """From the worker: the encoder cannot be loaded, and why."""
     STARTED = 6
@@ -85,7 +85,7 @@ def result_frame(request: int, vectors: NDArray[np.float32], tokens: int) -> byt
 
 
 class FrameReader:
-    """Cuts a stream of bytes into frames."""
+    """Splits a stream of bytes into frames."""
 
     def __init__(self) -> None:
         self._buffer = bytearray()

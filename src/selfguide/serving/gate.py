@@ -1,4 +1,4 @@
-"""What every request passes on its way in and out: host name, API key, metrics, and errors that nobody foresaw."""
+"""What every request passes on its way in and out: host name, API key, metrics, and unexpected errors."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Gate:
         self._hosts = Hosts(state.options.host, state.settings.allowed_hosts)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Let a request pass, or refuse it."""
+        """Pass a request on, or refuse it."""
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
@@ -69,6 +69,6 @@ class Gate:
 
 
 def _log(error: Exception) -> None:
-    """Say on standard error where something broke, without the message, which might quote what a client sent."""
+    """Report an unexpected error on standard error by its place, without its message, which might quote a client."""
     places = [f"{frame.filename}:{frame.lineno}" for frame in traceback.extract_tb(error.__traceback__)[-6:]]
     print(f"selfguide: bug: {type(error).__name__} at {' < '.join(reversed(places))}", file=sys.stderr, flush=True)

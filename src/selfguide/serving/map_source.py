@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from selfguide.search.index import Index
 
 MOST = 20_000
-"""Rows of an index that its map shows; of more, a sample."""
+"""Maximum number of rows on the map of an index; a larger index is sampled."""
 _HASHES = re.compile(r"'(sha256-[A-Za-z0-9+/=]+)'")
 
 
@@ -46,7 +46,7 @@ class MapSource:
         self._failure = "The map could not be drawn."
 
     def begin(self) -> None:
-        """Begin to draw, if that is to be done: in a process of its own, which leaves the processor to the others."""
+        """Start drawing if needed, in a process of low priority."""
         if self._index is None:
             return
         words = [sys.executable, "-m", "selfguide.serving.map_source", str(self._index), str(self._page)]
@@ -144,7 +144,7 @@ def sampled(index: Index, most: int, seed: int = 1) -> tuple[list[str], NDArray[
 
 
 def _end_with_the_server() -> None:
-    """End this process once nobody holds the other end of its standard input: nobody would look at the map."""
+    """End this process once its standard input is closed: the server has ended."""
     while os.read(0, 1):
         pass
     os._exit(1)

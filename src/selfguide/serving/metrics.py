@@ -1,4 +1,4 @@
-"""What the server counts, for Prometheus. No label holds anything that a client wrote."""
+"""Metrics of the server, for Prometheus. No label holds client input."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a worker computes batches with: the engine's runner for an encoder, and the reader that goes with it."""
+"""How a worker computes batches: the engine's runner for an encoder, and the reader that goes with it."""
 
 from __future__ import annotations
 

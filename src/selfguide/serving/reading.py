@@ -1,4 +1,4 @@
-"""Inputs of a request as what an encoder's runner takes: tokens within the length limit, counted.
+"""Inputs of a request, in the form that an encoder's runner takes: tokens within the length limit, counted.
 
 :class:`TokenReader` is for encoders with a fast tokenizer: text and token ids alike become ids, and the limit is the same for one
 input and for many. :class:`TextReader` is for the others (static embeddings, word vectors, encoders with a default prompt), which

@@ -10,12 +10,12 @@ _TYPES = {401: "authentication_error", 403: "permission_error", 429: "rate_limit
 
 
 class Refusal(Exception):
-    """A request that is not answered, and what its client is told.
+    """A refused request, with the error that its client gets.
 
     Args:
         status: HTTP status.
-        message: A sentence that names what is wrong and the way out.
-        code: A word for programs.
+        message: A sentence that says what is wrong and how to fix it.
+        code: An error code for programs.
         parameter: The field of the body that is wrong.
         retry_after: Seconds after which another try makes sense.
     """

@@ -1,4 +1,4 @@
-"""Run a server: bind, start the workers, answer until told to stop."""
+"""Run a server: bind, start the workers, answer until stopped."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def serve(
 
 
 def run(settings: ServeSettings, reporter: Reporter) -> None:
-    """Serve until SIGTERM or Ctrl-C; what was taken is finished first.
+    """Serve until SIGTERM or Ctrl-C; requests in progress are finished first.
 
     Args:
         settings: What to serve, and how.

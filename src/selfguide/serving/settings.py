@@ -1,4 +1,4 @@
-"""What a server is told when it starts."""
+"""The settings of a server."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class ServeOptions(CheckedOptions):
     max_length: Annotated[int | None, AtLeast(3)] = None
     """Maximum tokens of an input; ``None`` for the encoder's own."""
     too_long: Annotated[str, OneOf("refuse", "truncate")] = "refuse"
-    """What becomes of an input with more tokens, where the request does not say."""
+    """How to handle an input with more tokens, unless the request says."""
     max_inputs: Annotated[int, AtLeast(1)] = 2048
     """Maximum inputs of a request."""
     max_batch_tokens: Annotated[int | None, AtLeast(1)] = None
@@ -60,7 +60,7 @@ class ServeOptions(CheckedOptions):
 
 @dataclass(frozen=True)
 class ServeSettings:
-    """Everything that a server is told.
+    """All settings of a server.
 
     Raises:
         UsageError: The options contradict one another.
@@ -79,7 +79,7 @@ class ServeSettings:
     """An index that ``selfguide index`` made with one of the encoders; without ``map``, a map is drawn from it."""
 
     def __post_init__(self) -> None:
-        """Check what no option can check alone."""
+        """Check rules that concern several options."""
         if not self.encoders:
             raise UsageError("Name the encoder to serve: a folder, a hub name, or mini.")
         if self.options.max_inputs > self.options.max_waiting:

@@ -1,4 +1,4 @@
-"""What the routes of one server share: its encoders, places, metrics and index, and the way from a request to vectors."""
+"""What the routes of one server share: its encoders, capacity, metrics and index, and the way from a request to vectors."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from starlette.requests import ClientDisconnect, Request
 
 from selfguide.engine.similarity_scale import SimilarityScale
 from selfguide.engine.vector_form import VectorForm
-from selfguide.serving.admission import Places, Seat
+from selfguide.serving.admission import Capacity, Reservation
 from selfguide.serving.encoder_process import EncoderProcess, Events, Job
 from selfguide.serving.map_source import MapSource
 from selfguide.serving.metrics import Metrics
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from selfguide.serving.reading import Inputs
 
 CLIENT_GONE = 499
-"""Status that is counted for a request whose client hung up; nobody sees it."""
+"""Status that is counted for a request whose client disconnected; no client receives it."""
 
 
 class Vectors(NamedTuple):
@@ -41,7 +41,7 @@ class Searcher(Protocol):
     """An index, as the server uses it; :class:`selfguide.search.index.Index` is one."""
 
     def refresh(self) -> None:
-        """See what has changed on disk since."""
+        """Reload what has changed on disk."""
 
     def check_digest(self, digest: str, name: str) -> None:
         """Refuse an encoder that did not make the index."""
@@ -58,7 +58,7 @@ class State:
     """One server.
 
     Args:
-        settings: What it was told.
+        settings: Its settings.
         searcher: An index to search.
     """
 
@@ -76,8 +76,8 @@ class State:
         """Make the encoders, which are not started yet."""
         options = self.settings.options
         self.options = options
-        self.places = Places(options.max_waiting, options.max_body)
-        self.metrics = metrics = Metrics(lambda: self.places.taken)
+        self.capacity = Capacity(options.max_waiting, options.max_body)
+        self.metrics = metrics = Metrics(lambda: self.capacity.taken)
         events = Events(
             batch=metrics.count_batch,
             waited=lambda name, seconds: metrics.waited.labels(name).observe(seconds),
@@ -131,7 +131,7 @@ class State:
     async def encode(
         self,
         request: Request,
-        seat: Seat,
+        reservation: Reservation,
         encoder: EncoderProcess,
         inputs: Inputs,
         truncate: bool | None,
@@ -141,7 +141,7 @@ class State:
 
         Args:
             request: The request, whose client may hang up.
-            seat: Its place, which grows to the number of inputs.
+            reservation: Its reservation, which grows to the number of inputs.
             encoder: The encoder.
             inputs: Sentences or token ids.
             truncate: As in the request.
@@ -158,7 +158,7 @@ class State:
                 f"The encoder {encoder.name} has {encoder.known.width} dimensions, which is less than {dimensions}."
             )
             raise Refusal(400, message, code="invalid_value", parameter="dimensions")
-        seat.hold(len(inputs))
+        reservation.hold(len(inputs))
         if truncate is None:
             truncate = self.options.too_long == "truncate"
         job = encoder.submit(inputs, truncate)
@@ -176,7 +176,7 @@ class State:
 
 
 def _watch(request: Request, encoder: EncoderProcess, job: Job) -> None:
-    """Give a job up when its client hangs up."""
+    """Cancel a job when its client disconnects."""
 
     async def wait() -> None:
         while (await request.receive())["type"] != "http.disconnect":
@@ -188,12 +188,12 @@ def _watch(request: Request, encoder: EncoderProcess, job: Job) -> None:
     job.watcher = asyncio.get_running_loop().create_task(wait())
 
 
-async def read_body(request: Request, seat: Seat, state: State) -> bytes:
+async def read_body(request: Request, reservation: Reservation, state: State) -> bytes:
     """Read the body of a request, which must be JSON and of limited size.
 
     Args:
         request: The request.
-        seat: Its place, which counts the bytes.
+        reservation: Its reservation, which counts the bytes.
         state: The server.
 
     Returns:
@@ -219,7 +219,7 @@ async def read_body(request: Request, seat: Seat, state: State) -> bytes:
             size += len(part)
             if size > limit:
                 raise _too_large(state)
-            seat.keep(len(part))
+            reservation.keep(len(part))
             parts.append(part)
         return b"".join(parts)
 

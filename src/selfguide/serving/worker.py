@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from selfguide.errors import SelfguideError
+from selfguide.errors import SelfguideError, one_line
 from selfguide.serving.batching import BatchQueue, Request
 from selfguide.serving.frames import Frame, FrameReader, Kind, frame, result_frame
 from selfguide.serving.reading import TooLong
@@ -67,7 +67,7 @@ class Worker:
             self._send(frame(Kind.FAILED, content={"message": str(error), "exit_code": error.exit_code}))
             return False
         except Exception as error:
-            reason = " ".join(str(error).split())[:300]
+            reason = one_line(error)[:300]
             message = f"The encoder could not be loaded: {type(error).__name__}: {reason}"
             self._send(frame(Kind.FAILED, content={"message": message, "exit_code": 1}))
             return False
@@ -187,7 +187,7 @@ def main() -> None:
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     connection = socket.socket(fileno=int(sys.argv[1]))
     Worker(connection).run()
-    os._exit(0)  # without waiting for threads whose results nobody takes
+    os._exit(0)  # without waiting for threads whose results are not needed
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""What a measurement's function can reach: the study's encoder, text and tasks, and encoders that a grid has kept."""
+"""The context of a measurement: the study's encoder, text and tasks, and encoders that a grid has kept."""
 
 from __future__ import annotations
 

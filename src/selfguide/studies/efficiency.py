@@ -113,7 +113,7 @@ def _key(kind: str, label: str, turn: int) -> str:
 def training_cost(
     context: MeasurementContext, stages: Sequence[Mapping[str, Any]], seed: int | None, turn: int
 ) -> dict[str, Any]:
-    """Measure a method from the loaded encoder to the finished one; the encoder is thrown away.
+    """Measure a method from the loaded encoder to the finished one; the encoder is discarded.
 
     Args:
         context: What the study runs on.

@@ -20,7 +20,7 @@ from selfguide.errors import InterruptedRun, SelfguideError
 from selfguide.evaluation.evaluate import load_tasks
 from selfguide.files import write_text
 from selfguide.models.encoders import depth, load_encoder, quiet_libraries
-from selfguide.progress import Reporter
+from selfguide.progress import Reporter, counted
 from selfguide.studies.base import Findings, Grid, Measurement, Plan, Setup, grid_folder
 from selfguide.studies.context import PROTOCOL, MeasurementContext
 from selfguide.studies.measuring import MeasurementJob, MeasurementRecord, run_measurements
@@ -171,12 +171,11 @@ class StudyRun:
 
     def _announce(self) -> None:
         grids, measurements, steps = self.plan.grids, len(self.plan.measurements), self._steps(self.plan.grids)
-        cells = f"{sum(len(self._cells(grid)) for grid in grids)} cells in {len(grids)} grid{'s' * (len(grids) != 1)}"
-        parts = [cells] * bool(grids) + [f"{measurements} measurements"] * bool(measurements)
-        self.reporter.note(
-            f"{self.title}: {' and '.join(parts)}{f', at most {steps:,} training steps' if steps else ''}; encoder "
-            f"{self.encoder.name}, text {self.text.name} ({len(self.text.sentences):,} sentences)."
-        )
+        cells = f"{counted(sum(len(self._cells(grid)) for grid in grids), 'cell')} in {counted(len(grids), 'grid')}"
+        parts = [cells] * bool(grids) + [counted(measurements, "measurement")] * bool(measurements)
+        most = f", at most {counted(steps, 'training step')}" if steps else ""
+        text = f"{self.text.name} ({counted(len(self.text.sentences), 'sentence')})"
+        self.reporter.note(f"{self.title}: {' and '.join(parts)}{most}; encoder {self.encoder.name}, text {text}.")
         if not self.setup.full:
             self.reporter.note("This is the small setting, a demonstration; --full is the papers' protocol.")
 
@@ -214,7 +213,7 @@ class StudyRun:
                     self.reporter.note(f"[{ended} of {len(due)}] {record.key}: {status}{more}")
         except (KeyboardInterrupt, InterruptedRun):
             raise InterruptedRun(
-                f"Interrupted. {len(jobs) - len(due) + ended} of {len(jobs)} measurements are kept; the same command goes on."
+                f"Interrupted. {len(jobs) - len(due) + ended} of {len(jobs)} measurements are kept; the same command continues."
             ) from None
         return [made for job in jobs if (made := known[job.stem]) is not None]
 

@@ -1,4 +1,4 @@
-"""What a study leaves: ``study.json`` with every number, its tables in Markdown and CSV, and its figures."""
+"""The files of a study: ``study.json`` with every number, its tables in Markdown and CSV, and its figures."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from selfguide.comparison.tables import as_dict
 from selfguide.errors import SelfguideError
 from selfguide.escaping import markdown_text
 from selfguide.files import write_text
+from selfguide.progress import counted
 from selfguide.report.figures import write_figure
 from selfguide.report.folders import STUDY_FILE
 from selfguide.report.plots import figure_from_dict
@@ -218,5 +219,5 @@ def _provenance(results: Mapping[str, Any]) -> str:
     dev = f"; checkpoints of tuned methods chosen by {setting['dev']}" if setting["dev"] else ""
     return (
         f"Encoder {setting['encoder']} (`{setting['encoder_digest']}`); text {setting['text']} "
-        f"({setting['sentences']:,} sentences){dev}; seeds {seeds}; {results['date']}."
+        f"({counted(setting['sentences'], 'sentence')}){dev}; seeds {seeds}; {results['date']}."
     )

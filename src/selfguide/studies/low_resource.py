@@ -14,7 +14,7 @@ from selfguide.studies.outcome import UNTUNED, Column, Outcome
 from selfguide.studies.sweeps import sweep_outcome
 
 ALL = 0
-"""In the list of numbers of sentences: the whole text."""
+"""In the list of sizes: the whole text."""
 _CAPTION = (
     "The score over the number of sentences (logarithmic), bars are ± one deviation over seeds; the dotted lines are the "
     "untuned encoder."

@@ -6,7 +6,6 @@ A measurement is reused if its file has the same function, arguments, encoder, t
 from __future__ import annotations
 
 import json
-import os
 import time
 import traceback
 from collections.abc import Callable, Generator, Sequence
@@ -18,11 +17,12 @@ from typing import Any
 import torch
 
 from selfguide.comparison.runner import run_in_processes
-from selfguide.errors import InterruptedRun, SelfguideError
+from selfguide.errors import InterruptedRun, SelfguideError, one_line
 from selfguide.files import read_json, write_text
 from selfguide.models.encoders import quiet_libraries
 from selfguide.studies.base import Measurement
 from selfguide.studies.context import MeasurementContext
+from selfguide.system import debugging, timestamp
 from selfguide.versions import versions
 
 FOLDER = "measurements"
@@ -48,7 +48,7 @@ class MeasurementRecord:
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> MeasurementRecord:
-        """Return the record of what ``asdict`` and JSON made of it."""
+        """Return the record from its JSON form."""
         known = {item.name: values[item.name] for item in fields(cls)}
         return cls(**known | {"warnings": tuple(values["warnings"])})
 
@@ -134,7 +134,7 @@ class MeasurementJob:
         Returns:
             The record.
         """
-        record = MeasurementRecord(self.stem, self.identity, error=reason, command=self.command, finished=_now())
+        record = MeasurementRecord(self.stem, self.identity, error=reason, command=self.command, finished=timestamp())
         self.write_record(record)
         return record
 
@@ -175,9 +175,9 @@ def measure(job: MeasurementJob) -> MeasurementRecord:
     except SelfguideError as error:
         return job.record_failure(str(error))
     except Exception as error:
-        if os.environ.get("SELFGUIDE_DEBUG") == "1":
+        if debugging():
             traceback.print_exc()
-        return job.record_failure(f"{type(error).__name__}: {' '.join(str(error).split())}")
+        return job.record_failure(f"{type(error).__name__}: {one_line(error)}")
 
 
 def function_of(address: str) -> Callable[..., dict[str, Any]]:
@@ -208,9 +208,5 @@ def _measured(job: MeasurementJob) -> MeasurementRecord:
         threads=torch.get_num_threads(),
         versions=versions("scipy", "scikit-learn"),
         command=job.command,
-        finished=_now(),
+        finished=timestamp(),
     )
-
-
-def _now() -> str:
-    return time.strftime("%Y-%m-%dT%H:%M:%S%z")

@@ -1,4 +1,4 @@
-"""What a study makes of its results: tables and figures as plain data, before anything is printed or drawn.
+"""The outcome of a study: tables and figures as plain data, before anything is printed or drawn.
 
 ``study.json`` holds all of it, and every table, picture and page is made from that file alone. The kinds of figures are in
 :mod:`selfguide.report.plots`.

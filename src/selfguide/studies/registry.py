@@ -7,14 +7,13 @@ module's name below.
 from __future__ import annotations
 
 import ast
-import difflib
 from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from selfguide.errors import UsageError
+from selfguide.errors import UsageError, suggestion
 
 if TYPE_CHECKING:
     from selfguide.studies.base import Study
@@ -55,8 +54,7 @@ def info(name: str) -> StudyInfo:
         if candidate.name == name:
             return candidate
     names = [candidate.name for candidate in studies()]
-    close = difflib.get_close_matches(name, names, n=1)
-    hint = f" Did you mean {close[0]!r}?" if close else ""
+    hint = suggestion(name, names)
     raise UsageError(f"There is no study {name!r}.{hint} `selfguide study --list` lists them: {', '.join(names)}.")
 
 

@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from selfguide.comparison.texts import DatasetLocator
+from selfguide.data.kept_inputs import refuse_encoder_folder
 from selfguide.errors import UsageError
 from selfguide.files import private_folder
 from selfguide.locks import owned_folder
@@ -92,6 +93,8 @@ def study(
         scale = replace(scale, tasks=tasks or "", pairs=files)
     if dev is not None:
         scale = replace(scale, dev=str(dev) or None)
+    if output is not None:
+        refuse_encoder_folder(Path(output))
     if seeds is not None:
         wanted = list(range(1, seeds + 1)) if isinstance(seeds, int) else list(dict.fromkeys(seeds))
         if not wanted or min(wanted) < 0 or max(wanted) > LARGEST_SEED:

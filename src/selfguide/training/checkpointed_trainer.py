@@ -89,7 +89,7 @@ class CheckpointedTrainer(SentenceTransformerTrainer):
         return result
 
     def _save(self, output_dir: str | None = None, state_dict: Any = None) -> None:
-        # The stock one also makes a model card, which nobody reads in a checkpoint and which takes longer than the rest.
+        # The stock one also makes a model card, which a checkpoint does not need and which takes longer than the rest.
         folder = Path(output_dir or self.args.output_dir)
         self.model.save_pretrained(str(folder), create_model_card=False)
         torch.save(self.args, folder / "training_args.bin")

@@ -1,4 +1,4 @@
-"""Complete checkpoints: which of them a run goes on from, and whether they are as they were written.
+"""Complete checkpoints: which one a run resumes from, and whether it is intact.
 
 A checkpoint, like the folder of an earlier stage, counts only with the file that is written last and holds the digests of the
 others.
@@ -30,7 +30,7 @@ def write_complete(folder: Path, facts: dict[str, Any]) -> None:
 
 
 def completeness_problem(folder: Path) -> str | None:
-    """Return what is damaged in a complete folder, in words; folders of earlier versions carry no digests."""
+    """Return a description of the damage in a complete folder; folders of earlier versions carry no digests."""
     try:
         facts = read_json(folder / COMPLETE_FILE)
         digests = facts.get("files", {})
@@ -51,7 +51,7 @@ def complete_checkpoints(work: Path) -> list[Path]:
 
 
 def checkpoint_to_resume(work: Path, reporter: Reporter) -> Path | None:
-    """Return the newest checkpoint that is as it was written; a damaged one is named.
+    """Return the newest checkpoint that is as it was written; a warning names a damaged one.
 
     Args:
         work: The work folder.

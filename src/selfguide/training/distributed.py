@@ -10,7 +10,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from selfguide.errors import InterruptedRun
+from selfguide.errors import InterruptedRun, one_line
 from selfguide.losses.shared_batch import is_distributed
 from selfguide.training.settings import TrainingSettings
 
@@ -30,7 +30,7 @@ def world_size() -> int:
 
 
 class Agreement:
-    """What the processes of a run decide together, so that all of them do the same after the same step.
+    """Joint decisions of the processes of a run, so that all of them act after the same step.
 
     A signal reaches the processes at different moments, and their clocks differ. Where one of them stopped or wrote a checkpoint
     a step before the others, each would wait for a message that the others never send.
@@ -63,7 +63,7 @@ def wait_for_everyone(settings: TrainingSettings) -> None:
 
 
 @contextmanager
-def lost_process_in_words() -> Iterator[None]:
+def lost_process_as_error() -> Iterator[None]:
     """Turn the error of a collective operation whose other processes have gone into one sentence.
 
     Yields:
@@ -75,7 +75,7 @@ def lost_process_in_words() -> Iterator[None]:
     try:
         yield
     except RuntimeError as error:
-        reason = " ".join(str(error).split())
+        reason = one_line(error)
         if not (is_distributed() and any(word in reason.lower() for word in _LOST)):
             raise
         raise InterruptedRun(

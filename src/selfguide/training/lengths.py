@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from selfguide.engine.tokens import LABELS, length_limit
+from selfguide.engine.tokens import LABELS, length_limit, token_counts
 from selfguide.models.encoders import allowed_length
 
 if TYPE_CHECKING:
@@ -74,6 +74,5 @@ def _token_counts(encoder: SentenceTransformer, text: Dataset) -> np.ndarray | N
     for column in columns:
         sentences = [str(sentence) for sentence in text[column][::step]]
         for start in range(0, len(sentences), _CHUNK):
-            rows = tokenizer(sentences[start : start + _CHUNK], truncation=False, verbose=False)["input_ids"]
-            counts += map(len, rows)
+            counts += token_counts(tokenizer, sentences[start : start + _CHUNK])
     return np.asarray(counts)

@@ -39,7 +39,7 @@ class FiniteLossMonitor(TrainerCallback):
 class CollapseMonitor(TrainerCallback):
     """Warn once when the embeddings of recent batches collapse: mean cosine near 1, or a low effective rank.
 
-    Both are compared with their values at the start, because a raw BERT's [CLS] vectors are alike to begin with.
+    Both are compared with their values at the start, because the [CLS] vectors of a raw BERT are similar from the start.
 
     Args:
         student: The model in training; its embeddings are observed by a forward hook.

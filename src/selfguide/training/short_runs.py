@@ -41,8 +41,9 @@ def warn_if_short(
     elif bounded and settings.sum_of_rates(steps) < LEAST_MOVEMENT:
         enough = math.ceil(steps * LEAST_MOVEMENT / settings.sum_of_rates(steps))
         rate = settings.learning_rate * LEAST_MOVEMENT / settings.sum_of_rates(steps)
+        change = "changes" if steps == 1 else "change"
         reporter.warn(
-            f"{_steps(steps)} at a learning rate of {settings.learning_rate:g} hardly change the encoder: use --learning-rate "
+            f"{_steps(steps)} at a learning rate of {settings.learning_rate:g} hardly {change} the encoder: use --learning-rate "
             f"{_rounded_up(rate)} or more, or {_longer(settings, enough, rows, per_step)}."
         )
 

@@ -31,7 +31,7 @@ from selfguide.progress import Reporter
 from selfguide.training.callbacks import BestWeights, ProgressAndCheckpoints, StopOnSignal, dev_history, loss_history
 from selfguide.training.checkpointed_trainer import CheckpointedTrainer, Optimiser, Scheduler
 from selfguide.training.checkpoints import checkpoint_to_resume, kept_rates
-from selfguide.training.distributed import lost_process_in_words, runs_on_cpu, world_size
+from selfguide.training.distributed import lost_process_as_error, runs_on_cpu, world_size
 from selfguide.training.lengths import report_truncation, training_length
 from selfguide.training.monitors import CollapseMonitor, FiniteLossMonitor
 from selfguide.training.settings import TrainingSettings
@@ -132,7 +132,7 @@ def fine_tune(
     loss = make_loss(student)
     arguments = _arguments(context)
     monitor = CollapseMonitor(student, reporter)
-    with lost_process_in_words():
+    with lost_process_as_error():
         collator = _prepare(loss, student, context, arguments, monitor)
     best = BestWeights(context.work, settings.patience)
     stop = StopOnSignal()
@@ -160,7 +160,7 @@ def fine_tune(
     if checkpoint is not None:
         progress.rates.update(kept_rates(checkpoint))
         reporter.note(f"Resuming after step {checkpoint.name.rpartition('-')[2]}.")
-    with stop.listening(), progress.bar(), lost_process_in_words():
+    with stop.listening(), progress.bar(), lost_process_as_error():
         trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
     if stop.requested:
         raise InterruptedRun(f"Stopped at step {trainer.state.global_step}; everything up to there is kept.")

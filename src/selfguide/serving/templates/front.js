@@ -37,7 +37,8 @@ at("pair").addEventListener("submit", async (event) => {
     if (at("model")) body.model = at("model").value;
     const answer = await ask("similarity", body);
     at("value").textContent = answer.cosine.toFixed(3).replace("-", "−");
-    at("bar").style.width = Math.max(0, 100 * answer.cosine) + "%";
+    // The bar is of what stands below it, since a cosine alone says little.
+    at("bar").style.width = (answer.percentile ?? Math.max(0, 100 * answer.cosine)) + "%";
     const text = at("percentile").dataset.index.split(" ").includes(answer.model) ? "the indexed text" : "the text that the encoder was made on";
     at("percentile").textContent = answer.percentile === null ? "" :
       answer.percentile === 100 ? `More similar than any random pair of ${text}.` :
@@ -111,7 +112,7 @@ if (at("query")) {
     if (running) running.abort();
     const query = at("query").value.trim();
     fail("search-failure", null);
-    if (!query) { at("hits").replaceChildren(); at("search-note").textContent = at("marked-note").textContent = ""; mark([]); return; }
+    if (!query) { at("hits").replaceChildren(); at("search-note").textContent = at("marked-note").textContent = ""; mark([]); describe(); return; }
     running = new AbortController();
     try {
       const answer = await ask("search", {query, limit: 10}, running.signal);
@@ -127,6 +128,18 @@ if (at("query")) {
       fail("search-failure", error);
     }
   };
+  // What there is to be found, until something is looked for.
+  const describe = async () => {
+    try {
+      const response = await fetch("index", {headers: headers()});
+      const {rows} = await response.json();
+      if (!response.ok || at("query").value.trim()) return;
+      at("search-note").textContent = `${rows.toLocaleString("en")} ${rows === 1 ? "sentence" : "sentences"}, searched by meaning and by words.`;
+    } catch (error) {
+      // A server that does not answer says so when something is looked for.
+    }
+  };
+  if (at("key")) at("key").addEventListener("change", describe); else describe();
   if (asked.has("q")) { at("query").value = asked.get("q"); search(); }
   at("query").addEventListener("input", () => { clearTimeout(timer); timer = setTimeout(search, 200); });
 }
