@@ -43,6 +43,7 @@ FILES: dict[str, tuple[str, str]] = {
     "cone-dev": ("experiments/results/adapt-cone-development.json", ""),
     "cone-report": ("experiments/results/adapt-cone-report.json", ""),
     "cone-tasks": ("experiments/results/adapt-cone-tasks.json", ""),
+    "second-cone": ("experiments/results/adapt-second-cone.json", ""),
     "cone-small": ("experiments/results/adapt-cone-small.json", ""),
     "adapt-views": ("experiments/results/adapt-views-development.json", ""),
     "centring-mpnet": ("experiments/results/adapt-centring-mpnet-report.json", ""),

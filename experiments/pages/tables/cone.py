@@ -56,6 +56,15 @@ def report() -> str:
     return table("text | sentences | as it is | centred | `selfguide adapt` | seeds | what it did", rows)
 
 
+def second() -> str:
+    """The report list: what ``selfguide adapt`` gains on another encoder with a cone."""
+    (encoder,) = encoders("second-cone")
+    start, found = before("second-cone", encoder), gains("second-cone", ADAPT, "1", encoder)
+    rows = [["as it is", *(plain(start[text]) for text in found), "", ""]]
+    rows.append(["`selfguide adapt`", *(signed(gain) for gain in found.values()), *ends(found)])
+    return table(f"{encoder} | {' | '.join(found)} | mean | worst", rows)
+
+
 def readme() -> str:
     """What adapting without labels gives on the report list: an encoder with a cone, and others."""
     found = pairs(gains("cone-report", ADAPT, "1", "sre"))
@@ -91,6 +100,7 @@ def unhelpful() -> str:
 TABLES: dict[str, Callable[[], str]] = {
     "cone-development": development,
     "cone-report": report,
+    "cone-second": second,
     "cone-unhelpful": unhelpful,
     "cone-readme": readme,
 }

@@ -10,6 +10,7 @@ from experiments.pages.sources import lookup
 from experiments.pages.tables.adapt import TITLES
 from experiments.pages.tables.adapted import (
     ADAPT,
+    AS_IS,
     TRAINED,
     WELL_SPREAD,
     Gains,
@@ -43,7 +44,7 @@ def frontier() -> str:
         ["the same, half-way", *_fates("cone-dev", "trained-report", TRAINED, "0.5")],
     ]
     few = "contrast:learning_rate=2e-5"
-    for share, title in (("1", "trained, rate 2e-5, at most 500 pairs of a text"), ("0.5", "the same, half-way")):
+    for share, title in (("1", "trained on at most 500 pairs of a text, rate 2e-5"), ("0.5", "the same, half-way")):
         rows.append(
             [
                 title,
@@ -52,17 +53,23 @@ def frontier() -> str:
             ]
         )
     stay, fast = "contrast:learning_rate=5e-5:stay=1", "contrast:learning_rate=3e-4"
-    rows.append(["trained, rate 5e-5, the original's similarities beside it (λ = 1)", *_fates("adapt-dev", "", stay)])
-    rows.append(["trained, rate 3e-4", *_fates("adapt-dev", "", fast)])
+    rows.append(
+        ["at most 500 pairs, rate 5e-5, the original's similarities beside it (λ = 1)", *_fates("adapt-dev", "", stay)]
+    )
+    rows.append(["at most 500 pairs, rate 3e-4", *_fates("adapt-dev", "", fast)])
+    judges = [lookup(f"{name}:choices") for name in ("adapt-dev", "adapt-report")]
+    count = len(judges[0]["rules"])
+    for title, key in (
+        (f"of these, chosen by the best of {count} label-free rules", RULE),
+        ("of these, chosen by the rule selected on the other texts", ""),
+    ):
+        rows.append([title, *(cell for judge in judges for cell in _judged(judge, key)), *_fate({})])
     for exponent in ("0.1", "0.25"):
         both = [_whitened(name, exponent) for name in ("centring-dev", "centring-report")]
         rows.append([f"whitened, exponent {exponent}", *_fate(both[0]), *_later(both[1])])
     for share in ("0.25", "0.5", "0.75", "1"):
         both = [centred(name, WELL_SPREAD, share) for name in ("centring-dev", "centring-report")]
         rows.append([f"centred, {share} of the mean", *_fate(both[0]), *_later(both[1])])
-    judges = [lookup(f"{name}:choices") for name in ("adapt-dev", "adapt-report")]
-    for title, key in (("the best of 80 label-free rules chooses", RULE), ("the rule selected on the other texts", "")):
-        rows.append([title, *(cell for judge in judges for cell in _judged(judge, key)), *_fate({})])
     ends = "texts | mean | worst"
     return table(f"what | {ends} | pairs of the report list: {ends} | tasks of the report list: {ends}", rows)
 
@@ -87,6 +94,9 @@ def spreads() -> str:
     for cell in (*lookup("centring-report:cells"), *lookup("centring-mpnet:cells")):
         if cell["text"] in REPORT:
             found.setdefault(cell["encoder"], []).append((cell["cosine"], cell["general"], cell["common"]))
+    for cell in lookup("second-cone:cells"):
+        if cell["word"] == AS_IS:
+            found.setdefault(cell["encoder"], []).append((*cell["cosines"], cell["common"]))
     rows = []
     for encoder, measured in found.items():
         text, general, common = (sorted(column) for column in zip(*measured, strict=True))
