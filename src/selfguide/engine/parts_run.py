@@ -92,7 +92,9 @@ def encode_to_parts(
     mine = numbers_of(manifest, shard)
     todo = [number for number in unfinished(job.folder, manifest) if number % count == index]
     if len(todo) < len(mine):
-        reporter.note(f"{len(mine) - len(todo):,} of {counted(len(mine), 'part', 'is', 'are')} there already.")
+        there = len(mine) - len(todo)
+        verb = "is" if there == 1 else "are"
+        reporter.note(f"{there:,} of {counted(len(mine), 'part')} {verb} there already.")
     made = busy = 0
     with reporter.bar("encoding", sum(manifest.slices[number].rows for number in todo), "sentences") as advance:
         if engine == "ray":
