@@ -137,10 +137,10 @@ def _scored(
         )
     if found.missing:
         notes.append(
-            f"{counted(found.missing, 'judged document', 'is', 'are')} not in the corpus, and count as not found."
+            f"{counted(found.missing, 'judged document', 'is', 'are')} not in the corpus, and "
+            f"{'counts' if found.missing == 1 else 'count'} as not found."
         )
     if without:
-        notes.append(
-            f"{without:,} {'query has' if without == 1 else 'queries have'} no relevant document, and count as 0."
-        )
+        have, count = ("query has", "counts") if without == 1 else ("queries have", "count")
+        notes.append(f"{without:,} {have} no relevant document, and {count} as 0.")
     return Scored(f"nDCG@10 {protocol.similarity}", 100 * float(gains.mean()), interval, details, tuple(notes))
