@@ -21,7 +21,7 @@ from experiments.robustness.forks import Ended, forked, terminal_of
 from experiments.robustness.kills import gone_on
 from experiments.robustness.ledger import Case, defect, skipped, sound
 from experiments.robustness.shim import CREATE, FOLDER, REMOVE, RENAME, WRITABLE, WRITE, Interference
-from experiments.robustness.worlds import Reference, Unsound, Worlds, contents_of
+from experiments.robustness.worlds import ROWS, Reference, Unsound, Worlds, contents_of
 
 KINDS = {
     "disk full": (errno.ENOSPC, WRITE | CREATE | FOLDER, True),
@@ -90,9 +90,7 @@ def _judged(command: Command, world: Path, reference: Reference, ended: Ended, a
             return defect(f"it ended with code 0 without {', '.join(lacking[:3])}", **facts)
         if lacking and ended.hits and not ended.err.strip():
             return defect(f"it said nothing about {', '.join(lacking[:3])}", **facts)
-        if other := [
-            name for name in reference.files if "(its rows)" in name and there.get(name) != reference.files[name]
-        ]:
+        if other := [name for name in reference.files if ROWS in name and there.get(name) != reference.files[name]]:
             return defect(f"it ended with code 0 and other {', '.join(other)}", **facts)
         return sound(**facts)
     try:

@@ -27,6 +27,7 @@ from experiments.robustness.commands import COMMANDS, JOBS, MADE_BY, Command
 from experiments.robustness.forks import Ended, forked, in_a_child, started, terminal_of
 from experiments.robustness.shim import NAMES, RENAME, Interference
 from selfguide.files import write_text
+from selfguide.search.columns import SENTENCE, VECTOR
 
 _DATE = re.compile(rb"\d{4}-\d\d-\d\d(?:[T ]\d\d:\d\d(?::\d\d)?(?: ?[+-]\d{4})?)?")
 _DURATION = re.compile(rb"\b\d[\d,]*(?:\.\d+)? ?(?:sentences/s|seconds|s|min|minutes|ms)\b")
@@ -39,6 +40,9 @@ _TIMES = ("seconds", "sentences_per_second")
 _WORKING = ("tmp", "hub")
 _INDEX_RECORD = "index.json"
 """Beside it, an index has files with random names: what is compared is its rows."""
+ROWS = "(its rows)"
+READ = re.compile(r"[0-9a-f]{64} \d+ rows, \d+ found by words")
+"""What :func:`rows_of_index` returns of an index that can be read."""
 _KILLED = -9
 
 
@@ -153,6 +157,8 @@ class Worlds:
             world = self.fresh(command, f"reference {command.name} {number} {os.getpid()}")
             ended.append(started(command.words, world) if alone else _undisturbed(command, world))
             contents.append(contents_of(world))
+            if unread := [value for name, value in contents[-1].items() if ROWS in name and not READ.match(value)]:
+                raise SystemExit(f"The index of an undisturbed {command.name} cannot be read: {unread[0]}")
             self.remove(world)
             time.sleep(1.1 - time.time() % 1.0)
         if alone:
@@ -186,7 +192,7 @@ def contents_of(world: Path) -> dict[str, Any]:
             for path in paths
             if path.is_dir() and not any(path.iterdir())
         }
-        | {f"{index.name}/ (its rows)": rows_of_index(index) for index in indexes}
+        | {f"{index.name}/ {ROWS}": rows_of_index(index) for index in indexes}
     )
 
 
@@ -224,9 +230,9 @@ def rows_of_index(index: Path) -> str:
 
         opened = selfguide.open_index(index)
         found = hashlib.sha256()
-        for batch in opened.store.batches("text", "vector"):
+        for batch in opened.store.batches(SENTENCE, VECTOR):
             for row in batch.to_pylist():
-                found.update(json.dumps([row["text"], [float(value).hex() for value in row["vector"]]]).encode())
+                found.update(json.dumps([row[SENTENCE], [float(value).hex() for value in row[VECTOR]]]).encode())
         hits = opened.search(material.sentences(1)[0], mode="text", limit=1000).hits
         return f"{found.hexdigest()} {len(opened)} rows, {len({hit.text for hit in hits})} found by words".encode()
 

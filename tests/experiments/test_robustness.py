@@ -18,13 +18,49 @@ from experiments.robustness.__main__ import CAMPAIGNS
 from experiments.robustness.commands import COMMANDS
 from experiments.robustness.ledger import Case, Ledger, counted, defect, skipped, sound
 from experiments.robustness.summary import summary
-from experiments.robustness.worlds import Reference, Unsound, _common, check, contents_of
+from experiments.robustness.worlds import READ, Reference, Unsound, _common, check, contents_of
 from selfguide.cli.main import app
 
 ROOT = Path(__file__).parents[2]
 needs_a_compiler = pytest.mark.skipif(
     sys.platform != "linux" or shutil.which("cc") is None, reason="the shim needs Linux and a C compiler"
 )
+
+INDEXES = """
+import sys
+from pathlib import Path
+
+import selfguide
+from experiments.robustness.forks import in_a_child
+from experiments.robustness.worlds import rows_of_index
+from toys import toy_sentences
+
+# LanceDB starts threads, and a process with threads cannot be forked: every index is made and read in a child.
+folder, encoder, sentences = Path(sys.argv[1]), sys.argv[2], toy_sentences(40)
+for name, rows in (("one", sentences), ("same", sentences), ("fewer", sentences[:-1])):
+    in_a_child(lambda: str(selfguide.build_index(rows, encoder, output=folder / name)).encode())
+    print(rows_of_index(folder / name))
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="forks")
+def test_an_index_is_compared_by_its_rows(bert: Path, tmp_path: Path) -> None:
+    pytest.importorskip("lancedb")
+    places = [str(ROOT), str(ROOT / "src"), str(ROOT / "tests" / "support")]
+    done = subprocess.run(
+        [sys.executable, "-c", INDEXES, str(tmp_path), str(bert)],
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(places)},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr
+    one, same, fewer = done.stdout.splitlines()
+    assert READ.match(one), one
+    assert one == same
+    assert READ.match(fewer), fewer
+    assert one != fewer
 
 
 @needs_a_compiler
