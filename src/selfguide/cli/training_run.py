@@ -256,7 +256,7 @@ def _summary(record: RunRecord, target: Path) -> None:
     if record.final_loss is not None:
         rows["last loss"] = f"{record.final_loss:.3f}"
     rows |= {f"dev Spearman {name}": f"{100 * score:.2f}" for name, score in record.scores.items()}
-    rows |= {"checkpoint": record.checkpoint, "encoder": str(target)}
+    rows |= {"choice" if record.choice else "checkpoint": record.checkpoint, "encoder": str(target)}
     if (target / "report.html").is_file():
         rows["report"] = str(target / "report.html")
     width = max(map(len, rows))

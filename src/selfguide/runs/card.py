@@ -125,7 +125,7 @@ def _recipe(record: RunRecord, encoder: SentenceTransformer) -> list[tuple[str, 
         *((name.replace("_", " "), value) for name, value in config.options.items()),
         *((name.replace("_", " "), value) for name, value in config.training.items() if trained),
         ("steps", record.steps or "none"),
-        ("checkpoint", record.checkpoint),
+        ("choice" if record.choice else "checkpoint", record.checkpoint),
         *([("training time", speed)] if trained else []),
         ("maximum sequence length", _length(encoder)),
     ]
