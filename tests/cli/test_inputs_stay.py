@@ -129,3 +129,28 @@ def test_options_there_are_not(command: Command, words: tuple[str, ...], message
 
 def _contents(folder: Path) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("--jobs 0 --output results", "--jobs must be at least 1, got 0."),
+        ("--jobs 1 --output notes.txt", "notes.txt is a file: name a folder for the results."),
+    ],
+)
+@pytest.mark.parametrize(
+    "line",
+    [
+        "compare notes.txt --encoder BERT --methods mean --pairs pairs.json",
+        "study temperature --encoder BERT --text notes.txt --pairs pairs.json --seeds 1",
+    ],
+)
+def test_what_cannot_work_is_refused_before_the_text_is_read(
+    command: Command, folder: Path, bert: Path, line: str, words: str, said: str
+) -> None:
+    before = _contents(folder)
+    outcome = command(*f"{line} {words}".replace("BERT", str(bert)).split())
+    assert outcome.code == 2
+    assert the_refusal(outcome) == said
+    assert "read from" not in outcome.err
+    assert _contents(folder) == before

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from selfguide.comparison.cells import Cell, CellFolder, CellRecord, SharedSetting, split_by_setting
 from selfguide.comparison.progress import CellProgress, duration, seconds_left
-from selfguide.comparison.runner import process_count, run_jobs, split_finished
+from selfguide.comparison.runner import check_jobs, process_count, run_jobs, split_finished
 from selfguide.comparison.sharing import SharedCells
 from selfguide.comparison.specs import GivenMethods, Spec, parse_specs, without_rows
 from selfguide.comparison.summary import Summary, summarise
@@ -29,7 +29,7 @@ from selfguide.comparison.texts import (
 )
 from selfguide.comparison.worker import DEV, ENCODER, ROWS, TEXT, CellJob, ScoringData
 from selfguide.data import TextOptions
-from selfguide.data.kept_inputs import refuse_encoder_folder
+from selfguide.data.kept_inputs import check_results_folder
 from selfguide.errors import InterruptedRun, UsageError
 from selfguide.evaluation.evaluate import load_tasks, warn_of_languages
 from selfguide.evaluation.protocol import Protocol
@@ -144,6 +144,7 @@ def compare(
         found.summary["sg-opt"].values["demo"].mean
     """
     reporter = Reporter(quiet=quiet)
+    check_jobs(jobs)
     settings = tuple(settings)
     specs = parse_specs(methods, settings, device=device)
     for unheard in without_rows(settings, specs):
@@ -153,7 +154,7 @@ def compare(
             f"There is no row {baseline!r} to compare with; there are {', '.join(s.label for s in specs)}."
         )
     if output is not None:
-        refuse_encoder_folder(Path(output))
+        check_results_folder(Path(output))
     if keep and output is None:
         raise UsageError("To keep the encoders, name the folder of the comparison: output=FOLDER.")
     cells = _cells(specs, _seeds(seeds))

@@ -20,7 +20,7 @@ from typing import Generic, Protocol, TypeVar
 from selfguide.comparison.cells import CellRecord
 from selfguide.comparison.child import DONE
 from selfguide.comparison.worker import CellJob, run_cell
-from selfguide.errors import UsageError
+from selfguide.options import AtLeast, check
 from selfguide.progress import Reporter
 from selfguide.system import cores
 
@@ -65,6 +65,16 @@ class SubprocessJob(Protocol[_Made]):
         """
 
 
+def check_jobs(asked: int | None) -> None:
+    """Refuse fewer than one job at a time.
+
+    Raises:
+        UsageError: Fewer than one was asked for.
+    """
+    if asked is not None:
+        check("--jobs", asked, AtLeast(1))
+
+
 def process_count(asked: int | None, device: str, cells: int) -> int:
     """Return how many cells run at a time.
 
@@ -79,8 +89,7 @@ def process_count(asked: int | None, device: str, cells: int) -> int:
     Raises:
         UsageError: Fewer than one was asked for.
     """
-    if asked is not None and asked < 1:
-        raise UsageError(f"--jobs must be at least 1, got {asked}.")
+    check_jobs(asked)
     if asked is None:
         import torch
 

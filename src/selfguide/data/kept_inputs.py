@@ -34,15 +34,17 @@ def refuse_to_replace(output: Path, inputs: Iterable[str | Path], option: str = 
                 )
 
 
-def refuse_encoder_folder(output: Path) -> None:
-    """Refuse to put results into an encoder's folder, whose report they would replace.
+def check_results_folder(output: Path) -> None:
+    """Refuse a file as the folder of results, and an encoder's folder, whose report they would replace.
 
     Args:
         output: The folder that results are added to.
 
     Raises:
-        UsageError: It holds an encoder.
+        UsageError: It is a file, or holds an encoder.
     """
+    if output.exists() and not output.is_dir():
+        raise UsageError(f"{output} is a file: name a folder for the results.")
     if any((output / name).is_file() for name in ("modules.json", "config.json")):
         raise UsageError(f"{output} is an encoder's folder: choose another --output for the results.")
 

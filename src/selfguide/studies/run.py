@@ -7,8 +7,9 @@ from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 
+from selfguide.comparison.runner import check_jobs
 from selfguide.comparison.texts import DatasetLocator
-from selfguide.data.kept_inputs import refuse_encoder_folder
+from selfguide.data.kept_inputs import check_results_folder
 from selfguide.errors import UsageError
 from selfguide.files import private_folder
 from selfguide.locks import owned_folder
@@ -81,6 +82,7 @@ def study(
         print(found.markdown())
         found.results["tables"][0]["rows"]
     """
+    check_jobs(jobs)
     chosen = registry.make(name)
     scale = chosen.full if full else chosen.small
     files = (str(pairs),) if isinstance(pairs, str | Path) else tuple(map(str, pairs))
@@ -94,7 +96,7 @@ def study(
     if dev is not None:
         scale = replace(scale, dev=str(dev) or None)
     if output is not None:
-        refuse_encoder_folder(Path(output))
+        check_results_folder(Path(output))
     if seeds is not None:
         wanted = list(range(1, seeds + 1)) if isinstance(seeds, int) else list(dict.fromkeys(seeds))
         if not wanted or min(wanted) < 0 or max(wanted) > LARGEST_SEED:
