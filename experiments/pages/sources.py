@@ -60,6 +60,7 @@ FILES: dict[str, tuple[str, str]] = {
     "map-frames": ("experiments/results/map-frames.json", ""),
     "static": ("experiments/results/static-encoders.json", ""),
     "static-speed": ("experiments/results/static-speed.json", ""),
+    "linear": ("experiments/results/linear-layers.json", ""),
     "cuda": ("experiments/results/encoding-speed-cuda.json", ""),
     "steps": ("experiments/results/training-speed.json", "settings"),
     "parts": ("experiments/results/training-parts.json", "settings"),

@@ -1,9 +1,10 @@
-"""fp32 linear layers by MKL and by oneDNN on one core, and what the difference makes of ``encode``.
+"""fp32 linear layers by MKL and by oneDNN on one core, and what the difference makes of ``encode`` and of training.
 
     python -m experiments.speed.linear_layers
 
 Layers have the sizes of ``mini``; they and the encoder run in turns, the medians of the rounds are reported. ``encode`` runs on
-512 embedded sentences in one thread. For machines on which :func:`selfguide.engine.onednn.preferred` says yes: AMD's processors.
+512 embedded sentences in one thread; training takes some steps by a method's defaults, and only the time of the steps counts. For
+machines on which :func:`selfguide.engine.onednn.preferred` says yes: AMD's processors.
 """
 
 from __future__ import annotations
@@ -20,15 +21,19 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
+import selfguide
 from experiments.origins import NONE
 from experiments.provenance import RESULTS, command_parser, provenance, text_facts, write
 from selfguide.data.resources import demo_sentences
 from selfguide.engine import onednn
 from selfguide.engine.encode import encode
+from selfguide.files import private_folder, read_json
 from selfguide.models.encoders import load_encoder
 
 SIZES = ((384, 384), (384, 1536), (1536, 384))
 ROWS = (1, 8, 32, 128, 512)
+STEPS = {"sg-opt": 10, "simcse": 3}
+"""Training steps by method."""
 
 
 def main() -> None:
@@ -46,6 +51,7 @@ def main() -> None:
         "rounds": arguments.rounds,
         "layers": [_layer(rows, *size, arguments.rounds) for rows in ROWS for size in SIZES],
         "encode": _encode(arguments.rounds),
+        "training": {method: _training(method, steps, arguments.rounds) for method, steps in STEPS.items()},
     }
     write(arguments.out, content)
 
@@ -98,6 +104,33 @@ def _encode(rounds: int) -> dict[str, Any]:
         "largest_difference_relative_to_length": float(
             (np.linalg.norm(vectors["mkl"] - vectors["onednn"], axis=1) / norms).max()
         ),
+    }
+
+
+def _training(method: str, steps: int, rounds: int) -> dict[str, Any]:
+    sentences = demo_sentences()[:640]
+
+    def run(name: str) -> float:
+        with patch("selfguide.engine.onednn.preferred", lambda: name == "onednn"), private_folder("linear-") as work:
+            views: dict[str, Any] = {"keep_views": "no"} if method == "sg-opt" else {}
+            selfguide.train(
+                "mini",
+                sentences,
+                method,
+                output=work / "out",
+                max_steps=steps,
+                device="cpu",
+                quiet=True,
+                report=False,
+                **views,
+            )
+            return float(read_json(work / "out" / "run.json")["seconds"]["training"])
+
+    times = _in_turns({"mkl": lambda: run("mkl"), "onednn": lambda: run("onednn")}, max(3, rounds // 3))
+    return {
+        "steps": steps,
+        "seconds": {name: round(seconds, 3) for name, seconds in times.items()},
+        "ratio": round(times["mkl"] / times["onednn"], 3),
     }
 
 

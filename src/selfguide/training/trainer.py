@@ -24,6 +24,7 @@ from sentence_transformers.base.evaluation import BaseEvaluator
 from torch import nn
 from transformers import PrinterCallback, ProgressCallback, TrainerCallback, set_seed
 
+from selfguide.engine.onednn import fast_linear_layers
 from selfguide.engine.tokens import LABELS, TokenCollator, tokenise_dataset
 from selfguide.errors import InterruptedRun, SelfguideError, UsageError
 from selfguide.losses.base import HeadedLoss, Preparation
@@ -160,7 +161,7 @@ def fine_tune(
     if checkpoint is not None:
         progress.rates.update(kept_rates(checkpoint))
         reporter.note(f"Resuming after step {checkpoint.name.rpartition('-')[2]}.")
-    with stop.listening(), progress.bar(), lost_process_as_error():
+    with stop.listening(), progress.bar(), lost_process_as_error(), fast_linear_layers(loss):
         trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
     if stop.requested:
         raise InterruptedRun(f"Stopped at step {trainer.state.global_step}; everything up to there is kept.")
