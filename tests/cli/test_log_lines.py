@@ -27,13 +27,18 @@ COMMANDS = {
     "--set max_steps=2 --set batch_size=8 --set temperatures=0.1,0.2 --set methods=simcse",
     "export": "export BERT --to static --text notes.txt --output out",
     "index": "index notes.txt --encoder BERT --output out",
-}  # `map` is left out: its layout is compiled for a minute; tests/mapping has its parts
+    "map": "map notes.txt --encoder BERT --output out.html",
+}
+SLOW = ("map",)
+"""Its layout is compiled for a minute."""
 LINE = re.compile(r"^[\w ]+: [\d,]+( of [\d,]+)? \w+, [\d,.]+ \w+/(s|min)(, about .+ left)?", re.MULTILINE)
-ALL_AT_ONCE = ("train, whitening", "calibrate", "eval", "export", "index")
+ALL_AT_ONCE = ("train, whitening", "calibrate", "eval", "export", "index", "map")
 """So few sentences are one batch there, after which nothing is left."""
 
 
-@pytest.mark.parametrize("name", COMMANDS)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.slow) if name in SLOW else name for name in COMMANDS]
+)
 def test_a_line_says_how_far_how_fast_and_how_long(
     command: Callable[..., Outcome],
     bert: Path,
