@@ -31,6 +31,7 @@ from selfguide.engine.torch_runner import FlatRunner, StockRunner, torch_runner
 from selfguide.engine.workers import side_by_side
 from selfguide.errors import SelfguideError, UsageError
 from selfguide.models import families
+from selfguide.models.encoders import load_encoder
 from toys import FAMILIES, Outcome, toy_sentences
 
 needs_onnx = pytest.mark.skipif(
@@ -388,3 +389,21 @@ def test_the_rounding_error_follows_its_formula() -> None:
         errors.append(np.sqrt((wrong**2).sum()) / np.sqrt((whole**2).sum()))
     assert rounding_error(states, weights, real) == pytest.approx(float(np.median(errors)), rel=1e-3)
     assert rounding_error(np.zeros((1, 2, 8), np.float32), weights, real[:1, :2]) == 0.0
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_progress_is_shown_within_a_chunk(bert: Path, monkeypatch: pytest.MonkeyPatch, threads: int) -> None:
+    """A large encoder needs minutes for a chunk, in which the bar must not stand still."""
+    model, sentences = load_encoder(bert, pooling="mean", device="cpu"), toy_sentences(200)
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    steps: list[int] = []
+    try:
+        chunks = list(vector_chunks(model, sentences, batch_size=16, advance=lambda count, extra: steps.append(count)))
+    finally:
+        torch.set_num_threads(before)
+    assert len(chunks) == 1
+    assert len(steps) >= 10
+    assert sum(steps) == 200
+    plain = [vectors for _, vectors in vector_chunks(model, sentences, batch_size=16)]
+    np.testing.assert_allclose(chunks[0][1], plain[0], atol=1e-6)

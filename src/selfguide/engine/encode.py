@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from itertools import islice
@@ -17,6 +17,7 @@ from selfguide.engine.torch_runner import token_batches
 from selfguide.engine.vector_files import FORMATS, vector_file
 from selfguide.engine.vector_form import VectorForm, normalised, ranges_file, write_ranges
 from selfguide.engine.vector_form import cosine as cosine
+from selfguide.engine.workers import watched
 from selfguide.errors import SelfguideError, UsageError
 from selfguide.models.encoders import load_encoder
 from selfguide.progress import Reporter, counted, share_of
@@ -93,13 +94,12 @@ def encode(
     with reporter.bar("encoding", len(sentences), "sentences") as advance:
         found: NDArray[np.float32] | None = None
         start = 0
-        for chunk, vectors in vector_chunks(model, sentences, batch_size, False, backend):
+        for chunk, vectors in vector_chunks(model, sentences, batch_size, False, backend, advance):
             check_finite(vectors, chunk)
             if found is None:
                 found = np.empty((len(sentences), vectors.shape[1]), dtype=np.float32)
             found[start : start + len(chunk)] = vectors
             start += len(chunk)
-            advance(len(chunk), "")
     assert found is not None
     return form.calibrated(found).apply(found)
 
@@ -165,7 +165,7 @@ def encode_to_file(
         if "ranges" in writer.state:
             form = replace(form, ranges=np.array(writer.state["ranges"], dtype=np.float32))
         with reporter.bar("encoding", None, "sentences", share_of(sentences)) as advance:
-            for chunk, vectors in vector_chunks(encoder, rest, batch_size, False, backend):
+            for chunk, vectors in vector_chunks(encoder, rest, batch_size, False, backend, advance):
                 check_finite(vectors, chunk)
                 form = form.calibrated(vectors)
                 clipped += len(chunk) * form.outside(vectors)
@@ -173,7 +173,6 @@ def encode_to_file(
                     writer.state["ranges"] = form.ranges.tolist()
                 writer.state["clipped"] = clipped
                 writer.write(chunk, form.apply(vectors))
-                advance(len(chunk), "")
         count = writer.rows
         if count == 0:
             raise SelfguideError("There was no sentence to encode: the input is empty.")
@@ -248,6 +247,7 @@ def vector_chunks(
     batch_size: int | None = None,
     normalise: bool = False,
     backend: str = "torch",
+    advance: Callable[[int, str], None] | None = None,
 ) -> Iterator[tuple[list[str], NDArray[np.float32]]]:
     """Encode a stream of sentences chunk by chunk.
 
@@ -260,13 +260,18 @@ def vector_chunks(
         batch_size: As for :func:`encode`.
         normalise: As for :func:`encode`.
         backend: As for :func:`encode`.
+        advance: What :meth:`Reporter.bar` yields; called whenever more sentences are computed, on a CPU many times a chunk.
 
     Yields:
         Chunks of sentences and their embeddings, in order.
     """
     if model.device.type == "cpu":
         for chunk in _batched(sentences, _CPU_CHUNK):
-            yield chunk, sentence_vectors(model, chunk, batch_size, normalise, backend)
+            count = _Count(len(chunk), advance)
+            with watched(count.at):
+                vectors = sentence_vectors(model, chunk, batch_size, normalise, backend)
+            count.at(1.0)
+            yield chunk, vectors
         return
     run = runner(model, backend)
 
@@ -287,9 +292,28 @@ def vector_chunks(
             chunk, tokens = fetched
             before, started = started, (chunk, run.start(tokens, batch_size))
             if before is not None:
-                yield before[0], finish(before[1]())
+                vectors = finish(before[1]())
+                _Count(len(vectors), advance).at(1.0)
+                yield before[0], vectors
         if started is not None:
-            yield started[0], finish(started[1]())
+            vectors = finish(started[1]())
+            _Count(len(vectors), advance).at(1.0)
+            yield started[0], vectors
+
+
+class _Count:
+    """Turns shares of a chunk into numbers of sentences, which add up to its size."""
+
+    def __init__(self, size: int, advance: Callable[[int, str], None] | None) -> None:
+        self._size, self._advance = size, advance
+        self._given = 0
+
+    def at(self, share: float) -> None:
+        """Report what has been done since the last call."""
+        now = int(share * self._size)
+        if self._advance is not None and now > self._given:
+            self._advance(now - self._given, "")
+            self._given = now
 
 
 def _batched(sentences: Iterable[str], size: int) -> Iterator[list[str]]:

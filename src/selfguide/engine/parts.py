@@ -317,11 +317,10 @@ def _make(
     with atomic_path(part_path(job.folder, number)) as temporary:
         with _part_file(temporary, manifest, number) as write:
             sentences = read(part, manifest.options)
-            for chunk, vectors in vector_chunks(model, sentences, job.batch_size, False, job.backend):
+            for chunk, vectors in vector_chunks(model, sentences, job.batch_size, False, job.backend, advance):
                 check_finite(vectors, chunk)
                 write(np.arange(row, row + len(chunk)), chunk, job.form.apply(vectors))
                 row += len(chunk)
-                advance(len(chunk), "")
         if row != part.first + part.rows:
             raise SelfguideError(
                 f"{part.path} gave {row - part.first:,} rows where {part.rows:,} were counted: it has changed, or there is a "

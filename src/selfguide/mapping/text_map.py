@@ -217,9 +217,8 @@ def _unit_vectors(
         reporter.warn(foreign)
     parts = []
     with reporter.bar(f"encoding with {_name(encoder)}", len(sentences), "sentences") as advance:
-        for chunk, vectors in vector_chunks(model, sentences, normalise=True):
+        for _, vectors in vector_chunks(model, sentences, normalise=True, advance=advance):
             parts.append(vectors)
-            advance(len(chunk), "")
     found = np.concatenate(parts)
     if not np.isfinite(found).all():
         raise SelfguideError(f"{_name(encoder)} gives vectors that are not finite; its weights are damaged.")
