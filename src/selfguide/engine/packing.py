@@ -32,8 +32,9 @@ from selfguide.models.families import family_of
 
 ENABLED = True
 """Whether packing is used at all; tests and benchmarks turn it off to compare with padded batches."""
-# The cost of attention grows with the square of a row's length, all other costs with the number of tokens.
-ROW_TOKENS = 256
+ROW_TOKENS, ROW_TOKENS_ON_GPU = 96, 256
+"""Approximate length of a row. The cost of attention, and of drawing its dropout masks, grows with the square of it, and a CPU
+pays for that; a GPU is as fast with fewer rows."""
 
 
 def can_pack(model: nn.Module) -> bool:
@@ -84,8 +85,10 @@ def layout(attention_mask: Tensor) -> Layout:
     """
     mask = attention_mask.detach().to("cpu").bool()
     starts = mask.long().argmax(dim=1)  # not 0 where the tokenizer pads on the left
-    plan = layout_of(mask.sum(dim=1).tolist(), mask.shape[1], starts.tolist())
-    return plan if attention_mask.device.type == "cpu" else plan.to(attention_mask.device)
+    lengths, width = mask.sum(dim=1).tolist(), mask.shape[1]
+    if attention_mask.device.type == "cpu":
+        return layout_of(lengths, width, starts.tolist())
+    return layout_of(lengths, width, starts.tolist(), row_tokens=ROW_TOKENS_ON_GPU).to(attention_mask.device)
 
 
 def layout_of(

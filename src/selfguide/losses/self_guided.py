@@ -28,7 +28,7 @@ from torch import Tensor
 from selfguide.augment.encoding import Features
 from selfguide.engine.cuda_graphs import GraphedSteps
 from selfguide.engine.gradient_cache import cached_embeddings, chunks_of
-from selfguide.engine.packing import Layout, can_pack, gather, layout_of, packed
+from selfguide.engine.packing import ROW_TOKENS_ON_GPU, Layout, can_pack, gather, layout_of, packed
 from selfguide.engine.view_cache import CachedViews
 from selfguide.engine.views import layer_views
 from selfguide.errors import UsageError
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
 # On a GPU batches come in few shapes, so that the kernels of a step can be recorded for each: rows of 256 slots, sentences in
 # frames of 32, 64, … tokens. The unused slots cost a GPU next to nothing.
-_SHAPES_ON_GPU = {"row_tokens": 256, "even": 32, "full_rows": True}
+_SHAPES_ON_GPU = {"row_tokens": ROW_TOKENS_ON_GPU, "even": 32, "full_rows": True}
 
 CITATION = """\
 @inproceedings{kim-etal-2021-self,
