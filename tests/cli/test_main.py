@@ -160,7 +160,7 @@ def test_the_help_of_train_shows_the_methods_own_defaults(command: Command) -> N
     assert "Highest learning rate. [default: 3e-05]" in text
     text = shown("adapt", "--help")
     assert "Training (defaults of adapt)" in text
-    assert "Highest learning rate. [default: 1e-05]" in text
+    assert "Highest learning rate. [default: by the encoder]" in text
     assert "Passes over the text. [default: by the size of the text]" in text
     assert "Did you mean 'simcse'?" in command("train", "--method", "simces", "--help").err
 

@@ -161,6 +161,9 @@ def test_an_encoder_with_a_cone_is_trained_without_dev_pairs(
     assert record["steps"] == 3
     assert record["checkpoint"].startswith("This encoder gives any two sentences a high cosine")
     assert record["choice"]["by"] == "graded pairs of general English"
+    ways = [name for name, _ in record["choice"]["scores"]]
+    assert ways == [adapt._way(0.0), adapt._way(adapt.HALF_WAY)]
+    assert record["choice"]["share"] in (0.0, adapt.HALF_WAY)
 
 
 def test_dev_pairs_decide_between_trained_and_centred_candidates(encoder: Path, tmp_path: Path, dev_file: Path) -> None:
@@ -276,9 +279,16 @@ def test_train_adapts_a_sentence_encoder_by_itself_and_says_so(
 
 
 def test_a_method_for_raw_models_warns_on_a_sentence_encoder(encoder: Path, bert: Path) -> None:
-    for start, warned in ((encoder, True), (bert, False)):
+    steps = {"batch_size": 8, "max_steps": 1, "device": "cpu"}
+    nothing_tuned = {"batch_size": 8, "device": "cpu"}
+    for start, method, training, options, warned in (
+        (encoder, "simcse", steps, {}, True),
+        (bert, "simcse", steps, {}, False),
+        (encoder, "fused", steps, {"tune": "simcse"}, True),
+        (encoder, "fused", nothing_tuned, {"tune": "none"}, False),
+    ):
         reporter = Reporter(quiet=True)
-        config = RunConfig((), str(start), "simcse", training={"batch_size": 8, "max_steps": 1, "device": "cpu"})
+        config = RunConfig((), str(start), method, training=training, options=options)
         run(config, None, reporter, selfguide.data.open_text(toy_sentences(20)))
         assert any("made for raw language models" in warning for warning in reporter.warnings) == warned
 
@@ -305,17 +315,38 @@ def test_a_named_pooling_makes_a_sentence_encoder_of_a_plain_folder(bert: Path) 
     assert tuned[1].get_config_dict()["pooling_mode"] == "cls"
 
 
-def test_the_size_of_the_text_sets_the_number_of_steps() -> None:
+def test_text_and_encoder_set_steps_and_rate() -> None:
     settings = registry.method_class("adapt").defaults
     steps = {}
     for count in (20, 200, 5_000, 64_000, 1_000_000):
-        found = settings_for(count, settings)
+        found = settings_for(count, False, settings)
         steps[count] = found.max_steps or found.epochs * count / found.batch_size
-        assert found.learning_rate == settings.learning_rate
+        assert found.learning_rate == adapt.LEARNING_RATE
+        assert settings_for(count, True, settings).learning_rate == adapt.LEARNING_RATE_WITH_CONE
     assert steps[20] < steps[200] <= steps[5_000] <= steps[64_000] <= steps[1_000_000] == adapt.MOST_STEPS
     assert steps[200] >= adapt.FEWEST_STEPS
     asked = TrainingSettings(epochs=2.0)
-    assert settings_for(100, asked) == asked
+    assert settings_for(100, True, asked) == asked
+
+
+@pytest.mark.parametrize(("least", "rate"), [(-1.0, adapt.LEARNING_RATE_WITH_CONE), (2.0, adapt.LEARNING_RATE)])
+@pytest.mark.parametrize("with_dev", [False, True])
+def test_an_encoder_with_a_cone_is_trained_at_a_larger_rate(
+    encoder: Path,
+    dev_file: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    least: float,
+    rate: float,
+    with_dev: bool,
+) -> None:
+    monkeypatch.setattr(spread, "LEAST_COSINE", least)
+    monkeypatch.setattr(spread, "MOST_COMMON", 1.0)
+    ways: dict[str, Any] = {"dev": dev_file} if with_dev else {"tune": "always"}
+    tuned = selfguide.adapt(encoder, toy_sentences(60), output=tmp_path / "out", **ways, **QUICK)
+    assert isinstance(tuned, SentenceTransformer)
+    found = record_of(tmp_path / "out")["optimiser"]
+    assert found["initial_lr"] == rate
 
 
 def test_a_resumed_run_ends_where_the_uninterrupted_one_does(encoder: Path, tmp_path: Path) -> None:

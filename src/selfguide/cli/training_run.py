@@ -15,7 +15,7 @@ from selfguide.cli.help_pages import HelpfulCommand
 from selfguide.cli.text_options import ReadingOptions
 from selfguide.errors import UsageError
 from selfguide.models.starting_points import RAW, SENTENCE_ENCODER, Kind
-from selfguide.training.settings import BY_TEXT_SIZE, TrainingSettings
+from selfguide.training.settings import BY_METHOD, TrainingSettings
 
 if TYPE_CHECKING:
     from selfguide.training.configuration import RunConfig, RunRecord
@@ -142,8 +142,8 @@ def _named_method(words: Sequence[str]) -> str:
 
 
 def _shown(name: str, value: object) -> str:
-    if name in ("epochs", "learning_rate") and value == BY_TEXT_SIZE:
-        return "by the size of the text"
+    if name in ("epochs", "learning_rate") and value == BY_METHOD:
+        return "by the size of the text" if name == "epochs" else "by the encoder"
     if isinstance(value, bool):
         return "yes" if value else "no"
     return f"{value:g}" if isinstance(value, int | float) else str(value)

@@ -59,6 +59,7 @@ if TYPE_CHECKING:
 
     from datasets import Dataset
 
+    from selfguide.models.starting_points import StartingPoint
     from selfguide.progress import Reporter
 
 UNTUNED = "none"
@@ -179,6 +180,11 @@ class Fused(CalibratedMethod):
         """See :meth:`Method.check`."""
         if self.tuner is not None:
             self.tuner.check()
+
+    def check_start(self, start: StartingPoint, name: str, reporter: Reporter) -> None:
+        """See :meth:`Method.check_start`: where nothing is tuned, no default is made for raw models only."""
+        if self.tuner is not None:
+            super().check_start(start, name, reporter)
 
     def fit(self, encoder: SentenceTransformer, context: FitContext) -> TrainingOutcome:
         """See :meth:`Method.fit`."""

@@ -10,7 +10,7 @@ from selfguide.errors import UsageError
 from selfguide.methods import registry
 from selfguide.models.starting_points import StartingPoint, starting_point
 from selfguide.training.configuration import RunConfig
-from selfguide.training.settings import BY_TEXT_SIZE
+from selfguide.training.settings import BY_METHOD
 
 if TYPE_CHECKING:
     from selfguide.methods.base import Method
@@ -34,7 +34,7 @@ def resolve(config: RunConfig, start: StartingPoint | None = None) -> tuple[RunC
     method = registry.make(reference, config.options)
     training = method.defaults.override(config.training)
     for setting in ("epochs", "learning_rate"):
-        if getattr(training, setting) == BY_TEXT_SIZE != getattr(method.defaults, setting):
+        if getattr(training, setting) == BY_METHOD != getattr(method.defaults, setting):
             raise UsageError(f"{setting} must be above 0 for the method {method.name}, got 0.")
     refuse_settings(method, training)
     unknown = sorted(set(config.text_options) - {item.name for item in fields(TextOptions)})

@@ -12,9 +12,9 @@ from typing import Annotated, Any
 from selfguide.errors import UsageError
 from selfguide.options import SEED, Above, AtLeast, Between, CheckedOptions, OneOf, SeveralOf
 
-BY_TEXT_SIZE = 0.0
-"""Value of ``epochs`` and ``learning_rate`` that leaves them to the method, by the size of the text."""
-_BY_SIZE = Above(0, or_else=BY_TEXT_SIZE, or_else_means="by the size of the text, where the method can")
+BY_METHOD = 0.0
+"""Value of ``epochs`` and ``learning_rate`` that leaves them to the method, which goes by text and encoder."""
+_BY_METHOD = Above(0, or_else=BY_METHOD, or_else_means="by text and encoder, where the method can")
 WITHOUT_TRAINING = frozenset({"batch_size", "device", "seed"})
 """Settings that matter for a method that trains nothing too: it encodes text."""
 
@@ -23,7 +23,7 @@ WITHOUT_TRAINING = frozenset({"batch_size", "device", "seed"})
 class TrainingSettings(CheckedOptions):
     """Settings of :func:`~selfguide.training.trainer.fine_tune`."""
 
-    epochs: Annotated[float, _BY_SIZE] = 1.0
+    epochs: Annotated[float, _BY_METHOD] = 1.0
     """Passes over the text; 0: by the size of the text, where the method can."""
     max_steps: Annotated[int, AtLeast(0)] = 0
     """Stop after this many steps; 0: after ``epochs``."""
@@ -31,8 +31,8 @@ class TrainingSettings(CheckedOptions):
     """Sentences per step and device; the other sentences of the batch are the negatives."""
     gradient_accumulation: Annotated[int, AtLeast(1)] = 1
     """Batches whose gradients are summed before the weights are updated."""
-    learning_rate: Annotated[float, _BY_SIZE] = 5e-5
-    """Peak learning rate, reached after the warm-up; 0: by the size of the text, where the method can."""
+    learning_rate: Annotated[float, _BY_METHOD] = 5e-5
+    """Peak learning rate, reached after the warm-up; 0: by text and encoder, where the method can."""
     warmup: Annotated[float, Between(0, 1, open_high=True)] = 0.1
     """Fraction of the steps over which the learning rate rises."""
     schedule: Annotated[str, OneOf("linear", "constant")] = "linear"
