@@ -9,6 +9,7 @@ from experiments.pages.sources import lookup
 from experiments.pages.tables.adapt import TITLES
 from experiments.pages.tables.adapted import (
     ADAPT,
+    AS_IS,
     TRAINED,
     before,
     cells,
@@ -22,20 +23,39 @@ from experiments.pages.tables.adapted import (
 )
 from experiments.pages.tables.markdown import table
 
+LARGER = f"{TRAINED}:learning_rate=1e-4"
+_SHARES = (("0.5", "half-way"), ("1", "trained"))
+
+
+def rates() -> str:
+    """The development list, small doses: half-way and trained at every rate."""
+    encoder = "sre"
+    start = before("cone-rates", encoder)
+    rows = [["as it is", "", *(plain(start[text]) for text in TITLES), "", "", ""]]
+    for word in dict.fromkeys(cell["word"] for cell in lookup("cone-rates:cells") if cell["word"] != AS_IS):
+        rate = word.partition("learning_rate=")[2] or "1e-5"
+        for share, title in _SHARES:
+            rows.append([rate, title, *_gained("cone-rates", word, share, encoder)])
+    return table(f"rate | weights | {' | '.join(TITLES.values())} | mean | worst | STS-B dev, mean", rows)
+
 
 def development() -> str:
-    """The development list: as it is, half-way and trained, for every encoder."""
+    """The development list, every text in full: as it is, half-way and trained, for every encoder."""
     rows = []
     for encoder in encoders("cone-dev"):
-        if not gains("cone-dev", TRAINED, "1", encoder):
-            continue
         start = before("cone-dev", encoder)
-        rows.append([encoder, "as it is", *(plain(start.get(text)) for text in TITLES), "", "", ""])
-        for share, title in (("0.5", "half-way"), ("1", "trained")):
-            found = gains("cone-dev", TRAINED, share, encoder)
-            away = statistics.fmean(gains("cone-dev", TRAINED, share, encoder, "elsewhere").values())
-            rows.append(["", title, *(signed(found.get(text)) for text in TITLES), *ends(found), signed(away)])
-    return table(f"encoder | weights | {' | '.join(TITLES.values())} | mean | worst | STS-B dev, mean", rows)
+        rows.append([encoder, "", "as it is", *(plain(start.get(text)) for text in TITLES), "", "", ""])
+        for name, word, rate in (("cone-dev", TRAINED, "1e-5"), ("cone-full", LARGER, "1e-4")):
+            for share, title in _SHARES:
+                if encoder in encoders(name) and gains(name, word, share, encoder):
+                    rows.append(["", rate, title, *_gained(name, word, share, encoder)])
+    return table(f"encoder | rate | weights | {' | '.join(TITLES.values())} | mean | worst | STS-B dev, mean", rows)
+
+
+def _gained(name: str, word: str, share: str, encoder: str) -> list[str]:
+    found = gains(name, word, share, encoder)
+    away = statistics.fmean(gains(name, word, share, encoder, "elsewhere").values())
+    return [*(signed(found.get(text)) for text in TITLES), *ends(found), signed(away)]
 
 
 def report() -> str:
@@ -43,17 +63,18 @@ def report() -> str:
     encoder = "sre"
     start, found = before("cone-report", encoder), pairs(gains("cone-report", ADAPT, "1", encoder))
     half = centred("centring-report", encoder)
-    runs = {text: [cell for cell in cells("cone-report", encoder, ADAPT) if cell["text"] == text] for text in found}
     rows = []
     for text, gain in found.items():
-        kept = {"unchanged" if cell["unchanged"] else "trained" for cell in runs[text]}
-        sentences, seeds = f"{runs[text][0]['sentences']:,}", str(len(runs[text]))
-        shown = [plain(start[text]), signed(half.get(text)), signed(gain)]
-        rows.append([text, sentences, *shown, seeds, " or ".join(sorted(kept))])
+        runs = [cell for cell in cells("cone-report", encoder, ADAPT) if cell["text"] == text]
+        scores = [cell["shares"]["1"]["own"] for cell in runs]
+        varied = plain(statistics.stdev(scores)) if len(scores) > 1 else ""
+        trained = f"{sum(not cell['unchanged'] for cell in runs)} of {len(runs)}"
+        shown = [plain(start[text]), signed(half.get(text)), signed(gain), varied]
+        rows.append([text, f"{runs[0]['sentences']:,}", *shown, trained])
     known = {text: half[text] for text in found if text in half}
     for place, title in enumerate(("mean gain", "worst")):
         rows.append([title, "", "", ends(known)[place], ends(found)[place], "", ""])
-    return table("text | sentences | as it is | centred | `selfguide adapt` | seeds | what it did", rows)
+    return table("text | sentences | as it is | centred | `selfguide adapt` | deviation | seeds that trained", rows)
 
 
 def second() -> str:
@@ -98,6 +119,7 @@ def unhelpful() -> str:
 
 
 TABLES: dict[str, Callable[[], str]] = {
+    "cone-rates": rates,
     "cone-development": development,
     "cone-report": report,
     "cone-second": second,
