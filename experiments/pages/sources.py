@@ -63,6 +63,7 @@ FILES: dict[str, tuple[str, str]] = {
     "map-frames": ("experiments/results/map-frames.json", ""),
     "static": ("experiments/results/static-encoders.json", ""),
     "static-speed": ("experiments/results/static-speed.json", ""),
+    "packed-rows": ("experiments/results/packed-rows.json", ""),
     "linear": ("experiments/results/linear-layers.json", ""),
     "cuda": ("experiments/results/encoding-speed-cuda.json", ""),
     "steps": ("experiments/results/training-speed.json", "settings"),
@@ -126,7 +127,13 @@ class Spread:
 
 @cache
 def read(path: str) -> Any:
-    """Return the content of a results file: JSON, or a list for JSON Lines."""
+    """Return the content of a results file: JSON, or a list for JSON Lines.
+
+    Raises:
+        Unknown: There is no such file.
+    """
+    if not (ROOT / path).is_file():
+        raise Unknown(f"There is no {path} yet; experiments/README.md has the command that writes it.")
     text = (ROOT / path).read_text(encoding="utf-8")
     return [json.loads(line) for line in text.splitlines()] if path.endswith(".jsonl") else json.loads(text)
 

@@ -45,12 +45,12 @@ def main() -> None:
     batches = [random.Random(number).sample(sentences, BATCH) for number in range(arguments.steps)]
     times = _seconds(folder, batches, arguments.rounds)
     seconds = {str(length): statistics.median(found) / arguments.steps for length, found in times.items()}
+    text = text_facts(arguments.text.name if arguments.text else "demo", sentences)
+    words = statistics.fmean(len(sentence.split()) for batch in batches for sentence in batch)
     write(
         arguments.out,
         {
-            **provenance(
-                name, folder, text=text_facts(arguments.text.name if arguments.text else "demo", sentences), seeds=[0]
-            ),
+            **provenance(name, folder, text={**text, "words": round(words, 1)}, seeds=[0]),
             "rounds": arguments.rounds,
             "threads": torch.get_num_threads(),
             "seconds": {length: round(value, 3) for length, value in seconds.items()},

@@ -15,10 +15,11 @@ import torch
 from torch.nn.functional import cosine_similarity
 
 import selfguide
-from experiments.adapt import centring, choice, run, summary, views
+from experiments.adapt import centring, choice, run, summary, teachers, views
 from experiments.adapt.cell import Remembering, averaged, one_run
 from experiments.adapt.judges import Judge, correlation
 from experiments.adapt.loss import relational
+from experiments.adapt.matching import rarity
 from experiments.adapt.recipes import recipe
 from experiments.adapt.scores import Probe, reciprocal_ranks
 from experiments.adapt.texts import DEVELOPMENT, REPORT, distinct, judged_text, some_sentences
@@ -260,3 +261,56 @@ def test_a_view_is_selected_without_the_text_it_is_applied_to() -> None:
     assert found["a"]["1"]["worst"] == -2
     # Without the third text the first view looks best; without another one it loses too much.
     assert found["held out"] == {"mean": pytest.approx((0.2 + 0.2 - 2) / 3), "worst": -2}
+
+
+def test_signals_of_a_pair_follow_their_definitions(bert: Path, data: Path) -> None:
+    """Neighbours, rare words and token matches of every pair, against naive loops over sentences and tokens."""
+    encoder, judge = load_encoder(bert, pooling="mean", device="cpu").eval(), Judge("forums", data, 0, "none")
+    sentences = list(judge.sentences)
+    vectors = encoder.encode(sentences, normalize_embeddings=True, show_progress_bar=False)
+    pairs = np.array([(0, 1), (2, 3), (1, 1)])
+    found = dict(teachers.signals(encoder, sentences, vectors, pairs))
+    assert set(found) == {"density", "smoothed", "local", "words", "match, layer 0", "match, layer 3", "match"}
+
+    def neighbours(row: int) -> list[int]:
+        others = [other for other in range(len(sentences)) if other != row]
+        return sorted(others, key=lambda other: -float(vectors[row] @ vectors[other]))[: teachers.NEIGHBOURS]
+
+    idf = rarity(encoder, sentences)
+    for number, (one, two) in enumerate(pairs.tolist()):
+        closeness = [float(np.mean([vectors[row] @ vectors[other] for other in neighbours(row)])) for row in (one, two)]
+        assert found["density"][number] == pytest.approx(-sum(closeness) / 2, abs=1e-5)
+        smooth = [vectors[row] + vectors[neighbours(row)].mean(axis=0) for row in (one, two)]
+        cosine = smooth[0] @ smooth[1] / np.linalg.norm(smooth[0]) / np.linalg.norm(smooth[1])
+        assert found["smoothed"][number] == pytest.approx(float(cosine), abs=1e-5)
+        ids = [set(encoder.tokenizer(sentences[row], add_special_tokens=False)["input_ids"]) for row in (one, two)]
+        shared, weights = (sum(float(idf[token]) for token in part) for part in (ids[0] & ids[1], [*ids[0], *ids[1]]))
+        assert found["words"][number] == pytest.approx(2 * shared / weights, abs=1e-5)
+        assert found["match"][number] == pytest.approx(_match(encoder, sentences[one], sentences[two], idf), abs=1e-4)
+    assert found["match"][2] == pytest.approx(1.0, abs=1e-4)
+
+
+def _match(encoder: Any, one: str, two: str, idf: torch.Tensor) -> float:
+    """BERTScore's F with weights, token by token."""
+    sides = []
+    for text in (one, two):
+        batch = encoder.preprocess([text])
+        with torch.no_grad():
+            states = encoder[0].auto_model(**{name: batch[name] for name in ("input_ids", "attention_mask")})[0][0]
+        ids = batch["input_ids"][0].tolist()
+        sides.append([(states[place], float(idf[token])) for place, token in enumerate(ids) if idf[token] > 0])
+    means = []
+    for mine, others in (sides, reversed(sides)):
+        others = list(others)
+        best = [max(float(cosine_similarity(state, other, dim=0)) for other, _ in others) for state, _ in mine]
+        weights = [weight for _, weight in mine]
+        means.append(sum(b * w for b, w in zip(best, weights, strict=True)) / sum(weights))
+    return 2 * means[0] * means[1] / (means[0] + means[1])
+
+
+def test_grades_choose_the_best_signal_of_each_text() -> None:
+    rows = [
+        {"text": "a", "gains": {"x": {"1": 1.0, "2": 3.0}, "y": {"1": -1.0}}},
+        {"text": "b", "gains": {"x": {"1": -2.0, "2": -3.0}, "y": {"1": -1.0}}},
+    ]
+    assert teachers.by_labels(rows) == {"a": 3.0, "b": 0.0, "mean": 1.5}

@@ -29,14 +29,19 @@ _SHARES = (("0.5", "half-way"), ("1", "trained"))
 
 def rates() -> str:
     """The development list, small doses: half-way and trained at every rate."""
-    encoder = "sre"
-    start = before("cone-rates", encoder)
-    rows = [["as it is", "", *(plain(start[text]) for text in TITLES), "", "", ""]]
-    for word in dict.fromkeys(cell["word"] for cell in lookup("cone-rates:cells") if cell["word"] != AS_IS):
-        rate = word.partition("learning_rate=")[2] or "1e-5"
-        for share, title in _SHARES:
-            rows.append([rate, title, *_gained("cone-rates", word, share, encoder)])
-    return table(f"rate | weights | {' | '.join(TITLES.values())} | mean | worst | STS-B dev, mean", rows)
+    rows = []
+    for encoder in encoders("cone-rates"):
+        start = before("cone-rates", encoder)
+        rows.append([encoder, "", "as it is", *(plain(start.get(text)) for text in TITLES), "", "", ""])
+        for word in sorted({cell["word"] for cell in lookup("cone-rates:cells")} - {AS_IS}, key=_rate):
+            for share, title in _SHARES:
+                if gains("cone-rates", word, share, encoder):
+                    rows.append(["", f"{_rate(word):g}", title, *_gained("cone-rates", word, share, encoder)])
+    return table(f"encoder | rate | weights | {' | '.join(TITLES.values())} | mean | worst | STS-B dev, mean", rows)
+
+
+def _rate(word: str) -> float:
+    return float(word.partition("learning_rate=")[2])
 
 
 def development() -> str:
@@ -86,6 +91,19 @@ def second() -> str:
     return table(f"{encoder} | {' | '.join(found)} | mean | worst", rows)
 
 
+def elsewhere() -> str:
+    """What adapting to one text changes on the seven STS sets and the transfer tasks."""
+    rows = []
+    for encoder in encoders("elsewhere"):
+        for text in gains("elsewhere", ADAPT, "1", encoder):
+            shown = [encoder, text]
+            for score in ("elsewhere", "transfer"):
+                start = before("elsewhere", encoder, score)
+                shown += [plain(start[text]), signed(gains("elsewhere", ADAPT, "1", encoder, score)[text])]
+            rows.append(shown)
+    return table("encoder | adapted to | seven STS sets, as it is | gain | transfer tasks, as it is | gain", rows)
+
+
 def readme() -> str:
     """What adapting without labels gives on the report list: an encoder with a cone, and others."""
     found = pairs(gains("cone-report", ADAPT, "1", "sre"))
@@ -123,6 +141,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "cone-development": development,
     "cone-report": report,
     "cone-second": second,
+    "cone-elsewhere": elsewhere,
     "cone-unhelpful": unhelpful,
     "cone-readme": readme,
 }
