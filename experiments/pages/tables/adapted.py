@@ -67,6 +67,12 @@ def centred(name: str, encoder: str, share: str = "0.5") -> dict[str, float]:
     return {cell["text"]: statistics.fmean(seed["shares"][share] for seed in cell["seeds"].values()) for cell in found}
 
 
+def whitened(name: str, encoder: str, exponent: str) -> dict[str, float]:
+    """Return what whitening with an exponent gains by text."""
+    found = [cell for cell in lookup(f"{name}:cells") if cell["encoder"] == encoder and cell["whitening"]]
+    return {cell["text"]: cell["whitening"][exponent] for cell in found}
+
+
 def pairs(found: Gains) -> dict[str, float]:
     """Return what is said of texts of the report list that have graded pairs."""
     return {text: value for text, value in found.items() if text in REPORT}

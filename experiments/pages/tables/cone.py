@@ -20,6 +20,7 @@ from experiments.pages.tables.adapted import (
     pairs,
     plain,
     signed,
+    whitened,
 )
 from experiments.pages.tables.markdown import table
 
@@ -36,7 +37,9 @@ def rates() -> str:
         for word in sorted({cell["word"] for cell in lookup("cone-rates:cells")} - {AS_IS}, key=_rate):
             for share, title in _SHARES:
                 if gains("cone-rates", word, share, encoder):
-                    rows.append(["", f"{_rate(word):g}", title, *_gained("cone-rates", word, share, encoder)])
+                    rows.append(
+                        ["", word.partition("learning_rate=")[2], title, *_gained("cone-rates", word, share, encoder)]
+                    )
     return table(f"encoder | rate | weights | {' | '.join(TITLES.values())} | mean | worst | STS-B dev, mean", rows)
 
 
@@ -67,28 +70,32 @@ def report() -> str:
     """The report list: what ``selfguide adapt`` gains, beside centring."""
     encoder = "sre"
     start, found = before("cone-report", encoder), pairs(gains("cone-report", ADAPT, "1", encoder))
-    half = centred("centring-report", encoder)
+    maps = [centred("centring-report", encoder), whitened("centring-report", encoder, "0.25")]
     rows = []
     for text, gain in found.items():
         runs = [cell for cell in cells("cone-report", encoder, ADAPT) if cell["text"] == text]
         scores = [cell["shares"]["1"]["own"] for cell in runs]
         varied = plain(statistics.stdev(scores)) if len(scores) > 1 else ""
         trained = f"{sum(not cell['unchanged'] for cell in runs)} of {len(runs)}"
-        shown = [plain(start[text]), signed(half.get(text)), signed(gain), varied]
+        shown = [plain(start[text]), *(signed(one.get(text)) for one in maps), signed(gain), varied]
         rows.append([text, f"{runs[0]['sentences']:,}", *shown, trained])
-    known = {text: half[text] for text in found if text in half}
     for place, title in enumerate(("mean gain", "worst")):
-        rows.append([title, "", "", ends(known)[place], ends(found)[place], "", ""])
-    return table("text | sentences | as it is | centred | `selfguide adapt` | deviation | seeds that trained", rows)
+        known = [ends({text: one[text] for text in found if text in one})[place] for one in maps]
+        rows.append([title, "", "", *known, ends(found)[place], "", ""])
+    head = "text | sentences | as it is | centred | whitened | `selfguide adapt` | deviation | seeds that trained"
+    return table(head, rows)
 
 
 def second() -> str:
     """The report list: what ``selfguide adapt`` gains on another encoder with a cone."""
     (encoder,) = encoders("second-cone")
     start, found = before("second-cone", encoder), gains("second-cone", ADAPT, "1", encoder)
-    rows = [["as it is", *(plain(start[text]) for text in found), "", ""]]
-    rows.append(["`selfguide adapt`", *(signed(gain) for gain in found.values()), *ends(found)])
-    return table(f"{encoder} | {' | '.join(found)} | mean | worst", rows)
+    kept = {
+        cell["text"]: "unchanged" if cell["unchanged"] else "trained" for cell in cells("second-cone", encoder, ADAPT)
+    }
+    rows = [[text, plain(start[text]), signed(gain), kept[text]] for text, gain in found.items()]
+    rows += [[title, "", ends(found)[place], ""] for place, title in enumerate(("mean gain", "worst"))]
+    return table(f"text | {encoder}, as it is | `selfguide adapt` | what it did", rows)
 
 
 def elsewhere() -> str:

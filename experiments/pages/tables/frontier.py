@@ -23,6 +23,7 @@ from experiments.pages.tables.adapted import (
     plain,
     signed,
     tasks,
+    whitened,
 )
 from experiments.pages.tables.markdown import table
 from selfguide.calibration.spread import LEAST_COSINE, MOST_COMMON
@@ -65,7 +66,7 @@ def frontier() -> str:
     ):
         rows.append([title, *(cell for judge in judges for cell in _judged(judge, key)), *_fate({})])
     for exponent in ("0.1", "0.25"):
-        both = [_whitened(name, exponent) for name in ("centring-dev", "centring-report")]
+        both = [whitened(name, WELL_SPREAD, exponent) for name in ("centring-dev", "centring-report")]
         rows.append([f"whitened, exponent {exponent}", *_fate(both[0]), *_later(both[1])])
     for share in ("0.25", "0.5", "0.75", "1"):
         both = [centred(name, WELL_SPREAD, share) for name in ("centring-dev", "centring-report")]
@@ -139,11 +140,6 @@ def _fate(found: Gains) -> list[str]:
 def _judged(judge: Mapping[str, Any], rule: str) -> list[str]:
     row = judge["rules"][rule] if rule else judge["held out"]
     return [f"{judge['cells']} cells", signed(row["mean"]), signed(row["worst"])]
-
-
-def _whitened(name: str, exponent: str) -> dict[str, float]:
-    found = [cell for cell in lookup(f"{name}:cells") if cell["encoder"] == WELL_SPREAD and cell["whitening"]]
-    return {cell["text"]: cell["whitening"][exponent] for cell in found}
 
 
 TABLES: dict[str, Callable[[], str]] = {
