@@ -166,6 +166,26 @@ def test_an_encoder_with_a_cone_is_trained_without_dev_pairs(
     assert record["choice"]["share"] in (0.0, adapt.HALF_WAY)
 
 
+@pytest.mark.parametrize(("gain", "kept"), [(0.03, 0.5), (0.01, 0.0), (-0.03, 0.0)])
+@pytest.mark.parametrize("tune", ["auto", "always"])
+def test_a_small_gain_on_general_pairs_is_no_reason_to_change_an_encoder(
+    encoder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, gain: float, kept: float, tune: str
+) -> None:
+    """Training is real; only what the pairs say of the candidates is given."""
+    monkeypatch.setattr(spread, "MOST_COMMON", 1.0)
+    said = iter((0.7, 0.7 + gain))
+    monkeypatch.setattr(adapt, "spearman", lambda cosines, grades: next(said))
+    out = tmp_path / "out"
+    selfguide.adapt(encoder, toy_sentences(60), output=out, tune=tune, learning_rate=1e-3, **QUICK)
+    choice = record_of(out)["choice"]
+    wanted = adapt.HALF_WAY if tune == "always" and gain > 0 else kept
+    assert choice["share"] == wanted
+    before, after = weights(encoder), weights(out)
+    assert all(torch.equal(before[name], after[name]) for name in before) == (wanted == 0.0)
+    expected = "Kept weights 50 %" if wanted else ("made it worse" if gain < 0 else "hardly changed it")
+    assert expected in choice["sentence"]
+
+
 def test_dev_pairs_decide_between_trained_and_centred_candidates(encoder: Path, tmp_path: Path, dev_file: Path) -> None:
     out = tmp_path / "out"
     tuned = selfguide.adapt(

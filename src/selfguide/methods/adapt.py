@@ -69,6 +69,9 @@ LEARNING_RATE, LEARNING_RATE_WITH_CONE = 1e-5, 1e-4
 HALF_WAY = 0.5
 SHARES = (HALF_WAY, TRAINED)
 """The candidates besides the encoder as it was."""
+LEAST_GAIN = 0.02
+"""What the graded pairs of general English must gain (Spearman's correlation) where only the cone speaks for training. A cone
+that is in the way costs several points there; where less is gained, so little is that a text may lose more."""
 SAMPLE = 1000
 """Sentences of the text that show how the encoder spreads its embeddings."""
 BY_GENERAL_PAIRS = "graded pairs of general English"
@@ -211,7 +214,8 @@ class Adapt(TuningMethod):
             # The larger rate goes too far on some texts, half-way on none, and general pairs cannot see which: what is general
             # gains all the way.
             shares = (HALF_WAY,) if spread.has_cone else SHARES
-            return outcome, _by_general_pairs(WeightAverages(outcome.encoder, original), shares, reason)
+            least = LEAST_GAIN if tune == AUTO else 0.0
+            return outcome, _by_general_pairs(WeightAverages(outcome.encoder, original), shares, least, reason)
         _warn_if_without_effect(context.settings, self.defaults, context.reporter)
         outcome = TrainingOutcome(encoder.eval())
         if tune == NEVER and share and spread.has_cone:
@@ -285,8 +289,8 @@ def _by_dev(
     return choice, encoder if chosen is None else centred(encoder, chosen, centring)
 
 
-def _by_general_pairs(averages: WeightAverages, shares: Sequence[float], reason: str) -> Choice:
-    """Choose without labels of the text: the candidate that is best on the package's graded pairs."""
+def _by_general_pairs(averages: WeightAverages, shares: Sequence[float], least: float, reason: str) -> Choice:
+    """Choose without labels of the text: the best candidate on the package's graded pairs, if it gains enough there."""
     # The dev half alone: the demonstration scores its table on the test half.
     pairs = demo_pairs("dev")
     count = len(pairs)
@@ -295,13 +299,18 @@ def _by_general_pairs(averages: WeightAverages, shares: Sequence[float], reason:
     for share in (AS_IT_WAS, *shares):
         vectors = sentence_vectors(averages.load(share), [*pairs.first, *pairs.second], normalise=True)
         cosines = (vectors[:count] * vectors[count:]).sum(axis=1)
-        scores.append((_way(share), spearman(cosines, pairs.scores)))
-        if scores[-1][1] > best:
-            kept, best = share, scores[-1][1]
+        score = spearman(cosines, pairs.scores)
+        scores.append((_way(share), score))
+        if score > best and (share == AS_IT_WAS or score >= scores[0][1] + least):
+            kept, best = share, score
     averages.load(kept)
-    before = scores[0][1]
+    before, most = scores[0][1], max(score for _, score in scores[1:])
     if kept == AS_IT_WAS:
-        what = f"But training made it worse on {BY_GENERAL_PAIRS} ({100 * before:.2f} before): the encoder came back as it was."
+        changed = "made it worse" if most < before else "hardly changed it"
+        what = (
+            f"But training {changed} on {BY_GENERAL_PAIRS} ({100 * before:.2f} before, {100 * most:.2f} after): the encoder came "
+            "back as it was."
+        )
     else:
         what = f"Kept {_way(kept)}: {BY_GENERAL_PAIRS} went from {100 * before:.2f} to {100 * best:.2f}."
     return Choice(kept, BY_GENERAL_PAIRS, tuple(scores), f"{reason}. {what}")
