@@ -52,6 +52,7 @@ FILES: dict[str, tuple[str, str]] = {
     "centring-mpnet": ("experiments/results/adapt-centring-mpnet-report.json", ""),
     "trained-report": ("experiments/results/adapt-trained-report.json", ""),
     "peers-dev": ("experiments/results/adapt-peers-development.json", ""),
+    "peers-report": ("experiments/results/adapt-peers-report.json", ""),
     "elsewhere": ("experiments/results/adapt-elsewhere.json", ""),
     "adapt-timing": ("experiments/results/adapt-timing.json", ""),
     "choosing": ("experiments/results/choosing.json", "grounds"),
