@@ -103,7 +103,7 @@ def spreads() -> str:
         text, general, common = (sorted(column) for column in zip(*measured, strict=True))
         trained = sum(min(one, other) >= LEAST_COSINE and share <= MOST_COMMON for one, other, share in measured)
         ranges = [" to ".join(dict.fromkeys((plain(column[0]), plain(column[-1])))) for column in (text, common)]
-        kept = f"trains it on {trained}" if trained else "leaves it as it is on all"
+        kept = f"trains it on {trained}, then judges" if trained else "leaves it as it is on all"
         rows.append([encoder, str(len(measured)), plain(general[0]), *ranges, kept])
     return table(
         "encoder | texts | mean cosine, general English | mean cosine, text | common to all | `selfguide adapt`", rows
