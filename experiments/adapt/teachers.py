@@ -18,8 +18,6 @@ Only the development list is read.
 
 from __future__ import annotations
 
-import argparse
-import os
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -32,9 +30,8 @@ from numpy.typing import NDArray
 import selfguide
 from experiments.adapt.judges import Judge, pair_cosines
 from experiments.adapt.matching import rarity
-from experiments.adapt.run import LISTS, named_encoder
-from experiments.adapt.views import LIST, WEIGHTS, summary
-from experiments.provenance import RESULTS, command_parser, folder_hash, provenance, text_facts, write
+from experiments.adapt.views import WEIGHTS, command_line, measured
+from experiments.provenance import RESULTS, write
 from selfguide.correlation import spearman
 
 NEIGHBOURS = 10
@@ -46,28 +43,14 @@ Floats = NDArray[np.float32]
 
 def main() -> None:
     """Score every signal and weight on every text, and write the results file."""
-    arguments = _arguments()
-    encoders = dict(named_encoder(item) for item in arguments.encoder)
-    cells: list[dict[str, Any]] = []
-    digests = {}
-    for name, folder in encoders.items():
-        for text in arguments.texts:
-            judge = Judge(text, Path(arguments.data), arguments.pairs, "none")
-            digests[text] = text_facts(text, judge.sentences)["digest"]
-            cells.append({"encoder": name, "text": text, **cell(folder, judge)})
-            print(name, text, round(cells[-1]["own"], 2), flush=True)
-    content = {
-        **provenance(None, text={"name": "by cell", "digests": digests}, seeds=[1]),
-        "encoders": {name: folder_hash(folder) for name, folder in encoders.items()},
-        "list": LIST,
-        "pairs": arguments.pairs,
-        "neighbours": NEIGHBOURS,
-        "protocol": "Spearman x 100 of cosine + weight x signal and grade on the text's own pairs; gain: over the cosine alone",
-        "cells": cells,
-        "summary": {name: summary([row for row in cells if row["encoder"] == name]) for name in encoders},
-        "by labels": {name: by_labels([row for row in cells if row["encoder"] == name]) for name in encoders},
-    }
-    write(arguments.out, content)
+    arguments = command_line(__doc__, RESULTS / "adapt-teachers-development.json")
+    protocol = (
+        "Spearman x 100 of cosine + weight x signal and grade on the text's own pairs; gain: over the cosine alone"
+    )
+    content = measured(arguments, cell, protocol)
+    rows = content["cells"]
+    best = {name: by_labels([row for row in rows if row["encoder"] == name]) for name in content["encoders"]}
+    write(arguments.out, {**content, "neighbours": NEIGHBOURS, "by labels": best})
 
 
 def cell(folder: str | Path, judge: Judge) -> dict[str, Any]:
@@ -195,19 +178,6 @@ def _match(one: _Tokens, two: _Tokens, layer: int) -> float:
         for dim, tokens in ((1, one), (0, two))
     )
     return 2 * forward * backward / max(forward + backward, 1e-6)
-
-
-def _arguments() -> argparse.Namespace:
-    parser = command_parser(__doc__)
-    parser.add_argument("--encoder", nargs="+", default=["mini"], metavar="NAME=FOLDER")
-    parser.add_argument("--texts", nargs="+", default=list(LISTS[LIST]), choices=list(LISTS[LIST]), metavar="TEXT")
-    parser.add_argument("--pairs", type=int, default=0, help="graded pairs of a text at most; 0: all")
-    parser.add_argument("--data", default=os.environ.get("SELFGUIDE_DATA"), help="folder with domain/, nli/, sts/ …")
-    parser.add_argument("--out", type=Path, default=RESULTS / "adapt-teachers-development.json")
-    arguments = parser.parse_args()
-    if not arguments.data or not (Path(arguments.data) / "domain").is_dir():
-        parser.error("set SELFGUIDE_DATA (or --data) to a folder with domain/, nli/, sts/ and transfer/")
-    return arguments
 
 
 if __name__ == "__main__":

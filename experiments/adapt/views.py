@@ -14,7 +14,7 @@ from __future__ import annotations
 import argparse
 import os
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +38,24 @@ LIST = "development"
 
 def main() -> None:
     """Score every view and weight on every text, and write the results file."""
-    arguments = _arguments()
+    arguments = command_line(__doc__, RESULTS / "adapt-views-development.json")
+    protocol = "Spearman x 100 of cosine and grade on the text's own pairs; gain: over the encoder's own embedding"
+    write(arguments.out, measured(arguments, cell, protocol))
+
+
+def measured(
+    arguments: argparse.Namespace, one_cell: Callable[[Path, Judge], dict[str, Any]], protocol: str
+) -> dict[str, Any]:
+    """Measure every encoder on every text.
+
+    Args:
+        arguments: The command line, from :func:`command_line`.
+        one_cell: Measures an encoder on a text.
+        protocol: What the scores are.
+
+    Returns:
+        The content of the results file, with a summary for each encoder.
+    """
     encoders = dict(named_encoder(item) for item in arguments.encoder)
     cells: list[dict[str, Any]] = []
     digests = {}
@@ -46,18 +63,17 @@ def main() -> None:
         for text in arguments.texts:
             judge = Judge(text, Path(arguments.data), arguments.pairs, "none")
             digests[text] = text_facts(text, judge.sentences)["digest"]
-            cells.append({"encoder": name, "text": text, **cell(folder, judge)})
+            cells.append({"encoder": name, "text": text, **one_cell(folder, judge)})
             print(name, text, round(cells[-1]["own"], 2), flush=True)
-    content = {
+    return {
         **provenance(None, text={"name": "by cell", "digests": digests}, seeds=[1]),
         "encoders": {name: folder_hash(folder) for name, folder in encoders.items()},
         "list": LIST,
         "pairs": arguments.pairs,
-        "protocol": "Spearman x 100 of cosine and grade on the text's own pairs; gain: over the encoder's own embedding",
+        "protocol": protocol,
         "cells": cells,
         "summary": {name: summary([row for row in cells if row["encoder"] == name]) for name in encoders},
     }
-    write(arguments.out, content)
 
 
 def cell(folder: str | Path | SentenceTransformer, judge: Judge) -> dict[str, Any]:
@@ -134,13 +150,22 @@ def _encode(encode: Any) -> Encode:
     return lambda texts: np.asarray(encode(list(texts), show_progress_bar=False), dtype=np.float32)
 
 
-def _arguments() -> argparse.Namespace:
-    parser = command_parser(__doc__)
+def command_line(description: str | None, out: Path) -> argparse.Namespace:
+    """Read the command line of an experiment that trains nothing.
+
+    Args:
+        description: The docstring of its module.
+        out: Where its results go by default.
+
+    Returns:
+        The arguments.
+    """
+    parser = command_parser(description)
     parser.add_argument("--encoder", nargs="+", default=["mini"], metavar="NAME=FOLDER")
     parser.add_argument("--texts", nargs="+", default=list(LISTS[LIST]), choices=list(LISTS[LIST]), metavar="TEXT")
     parser.add_argument("--pairs", type=int, default=0, help="graded pairs of a text at most; 0: all")
     parser.add_argument("--data", default=os.environ.get("SELFGUIDE_DATA"), help="folder with domain/, nli/, sts/ …")
-    parser.add_argument("--out", type=Path, default=RESULTS / "adapt-views-development.json")
+    parser.add_argument("--out", type=Path, default=out)
     arguments = parser.parse_args()
     if not arguments.data or not (Path(arguments.data) / "domain").is_dir():
         parser.error("set SELFGUIDE_DATA (or --data) to a folder with domain/, nli/, sts/ and transfer/")

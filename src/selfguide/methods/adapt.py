@@ -211,8 +211,7 @@ class Adapt(TuningMethod):
             reason = f"{spread.cone}, which training on the text spreads" if spread.has_cone else "Trained as asked for"
             original = saveable_weights(encoder)
             outcome = self._trained(encoder, context, spread)
-            # The larger rate goes too far on some texts, half-way on none, and general pairs cannot see which: what is general
-            # gains all the way.
+            # All the way at the larger rate harms some texts, and general pairs cannot see which: they gain all the way.
             shares = (HALF_WAY,) if spread.has_cone else SHARES
             least = LEAST_GAIN if tune == AUTO else 0.0
             return outcome, _by_general_pairs(WeightAverages(outcome.encoder, original), shares, least, reason)
