@@ -3,8 +3,8 @@
     SELFGUIDE_DATA=folder python -m experiments.adapt.timing --encoder all-MiniLM-L6-v2=FOLDER
     python -m experiments.adapt.timing --encoder FOLDER --text FILE --sentences 40 --out /tmp/timing.json        # rehearsal
 
-The command runs as a process of its own, with the report and everything else at its defaults: once as it is, which centres, and
-once with ``--tune always``, which trains too.
+The command runs as a process of its own, with the report and everything else at its defaults: as it is, and with
+``--tune always``, which trains, in fp32 and in bf16.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ length stay as they are and nothing random is added. The learning rate is small,
 cone, which has further to go. The number of steps follows from the size of the text. With dev pairs, the encoder as it was, the
 trained one and their weight average half-way (:mod:`selfguide.training.weight_averages`) are compared on them, each as it is and
 centred on the text (:mod:`selfguide.calibration.centring`). Without them, an encoder with a cone goes half-way, if graded pairs
-of general English that are part of the package do not show that training has done harm.
+of general English that are part of the package gain clearly by it; otherwise it comes back as it was.
 
 The contrast is SimCSE's: Gao, Yao and Chen, EMNLP 2021. Averaging weights with the original: Wortsman et al., Robust Fine-Tuning
 of Zero-Shot Models, CVPR 2022.
